@@ -140,7 +140,7 @@ class Facts(BaseModel):
 
 
 class Git(Facts):
-    """The commit of the lab, and whether tracked files differed from it."""
+    """The commit of the lab, and whether the checkout had changed or untracked files."""
 
     commit: str | None = None
     dirty: Flag = False

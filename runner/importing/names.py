@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from runner.model import LabError
 
-LONGEST = 60  # characters of a name
+LONGEST = 60  # highest number of characters of a name
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -44,7 +44,7 @@ def trial_ids(subjects: Sequence[str]) -> list[str]:
 
 
 def _free_stem(subject: str, taken: set[str]) -> str:
-    """Return the begin of a subject's ids; if it is already taken, a number is added."""
+    """Return the prefix of a subject's trial ids; if another subject has it, add a number."""
     stem = _NOT_IN_IDS.sub("-", subject).strip("-_") or "subject"
     number = 1
     free = stem

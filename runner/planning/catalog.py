@@ -129,7 +129,8 @@ def load_workload(name: str) -> Workload:
     path = PACKAGE / "workloads" / f"{_known('workload', name, workload_names())}.toml"
     top = read_table(path)
     given = top.read(WorkloadFile)
-    script = path.with_name(given.script or path.name)  # some tools need no script
+    # Some tools need no script; the workload's TOML file is then taken.
+    script = path.with_name(given.script or path.name)
     if not script.is_file():
         raise top.error("script", f"the script {script} does not exist")
     if (given.tool, given.load_model) not in _FORMS:
@@ -169,7 +170,9 @@ _SIZES_OF_FORM: dict[type[Form], tuple[str, ...]] = {
     Ramp: ("from_rps", "to_rps", "steps", "step_s"),
     Duration: ("duration_s",),
 }
-"""Sizes that a `[[load]]` of each form must give beside its users; the first identifies the form.
+"""Sizes that a `[[load]]` of each form must give in addition to its users.
+
+The first size identifies the form.
 """
 _FORMS: dict[tuple[str, str], tuple[type[Form], ...]] = {
     ("k6", "closed"): (Iterations,),
@@ -190,7 +193,7 @@ _ALL_SIZES = (
     "connections",
 )
 _SHARED = tuple(SharedSettings.model_fields)
-"""Settings that a campaign can give for all loads, or a load for itself."""
+"""Settings that a campaign can give for all of its loads, and that a load can override."""
 _SESSIONS = tuple(SessionsTable.model_fields)
 
 
@@ -318,7 +321,7 @@ def _load(table: Table, written: Collection[str], servers: Collection[str]) -> L
             raise table.lacks(key)
         given[key] = given[key] if sliced else None
     if sliced and form is Iterations and "iterations" not in given:
-        form = Duration  # `slice_s` gives its duration
+        form = Duration  # the load's duration is then given by `slice_s`
     needed = {users_column(workload.tool, workload.load_model), *_SIZES_OF_FORM[form]}
     if sliced:
         needed -= {"duration_s"}

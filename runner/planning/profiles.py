@@ -18,14 +18,14 @@ from runner.shapes import Closed, ForTime, Search, Shape, Steps
 
 @dataclass(frozen=True)
 class Profile:
-    """A session that profiles the servers of a load, and the load's name in its trials' ids."""
+    """A session that profiles the servers of a load, and the load's name in its trial ids."""
 
     load_id: str
     trials: tuple[Trial, ...]
 
     @property
     def session(self) -> str:
-        """Name of the session, which says which of its slices are recorded."""
+        """Name of the session; its prefix decides which of its slices are recorded (`kind_of`)."""
         return str(self.trials[0].session)
 
 

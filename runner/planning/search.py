@@ -22,7 +22,7 @@ NARROW = 1.05
 
 The next step then repeats the lower end, to confirm it.
 """
-ROUNDING_RPS = 1.0  # tolerance for narrow brackets, because rates are whole numbers
+ROUNDING_RPS = 1.0  # a narrow bracket may be wider by this, because rates are whole numbers
 _OBJECTIVE = re.compile(r"(p50|p90|p95|p99|p999)\s*<=\s*([0-9]+(?:\.[0-9]+)?)\s*ms")
 
 

@@ -42,7 +42,7 @@ def _objective(text: str) -> str:
 
 
 def _one_of(choices: Any) -> Kind:
-    """Return the kind of a type that is a `Literal`."""
+    """Return the kind whose message lists the possible values of a `Literal`."""
     return Kind(f"one of {', '.join(get_args(choices))}")
 
 

@@ -65,7 +65,7 @@ Executor = Callable[[RunFolder, Sequence[Trial], Prepared, Step], list[TrialReco
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a campaign ended."""
+    """The run of a campaign, and how the run ended."""
 
     run: RunFolder
     trials: int
@@ -380,7 +380,7 @@ def _verdict(digest: Digest | None) -> RecordedVerdict:
 
 
 def _record(run: RunFolder, trial: Trial, started: str, fate: _Fate) -> TrialRecord:
-    """Return the content of trial.json: everything that is known about a trial, failed or not."""
+    """Return the content of trial.json: all that is known about a trial, even a failed one."""
     digest = fate.digest
     return {
         "schema": SCHEMA,

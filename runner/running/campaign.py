@@ -164,7 +164,7 @@ def resume_campaign(
             report.say(f"Warning: {missing}")
             note_missing(run, (missing,))
         if rest.recorded:
-            with open_lab("process"):  # opened only for its lock: no server is started
+            with open_lab("process"):  # opened only for the lab's lock: no server is started
                 rest.write_down(run)
         report.say(f"Run {run.run_id} is finished: no trial is left to run.")
         ensure_tables(run, report.say)

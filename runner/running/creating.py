@@ -124,7 +124,10 @@ def _campaign(campaign: Campaign, scale: float) -> CampaignOfRun:
 
 
 def _git() -> Git | None:
-    """Return the lab's commit, and whether its files differ from it; None outside a checkout."""
+    """Return the lab's commit, and whether files of the checkout differ from it.
+
+    Return None without a checkout or without git.
+    """
     checkout = places().checkout
     if checkout is None:
         return None

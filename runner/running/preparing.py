@@ -250,10 +250,12 @@ def _compiler_of(server: Server) -> str | None:
     return compiler_of(server.folder / server.artifact) if server.artifact else None
 
 
-BYTES_A_REQUEST = 200  # measured: 102 in k6's gzipped samples and 39 in the table of requests
-BYTES_A_TRIAL = 2 * 2**20  # for all other files of a trial; measured: up to one MiB
+BYTES_A_REQUEST = 200
+"""Disk space; measured: 102 in k6's gzipped samples and 39 in the table of requests."""
+BYTES_A_TRIAL = 2 * 2**20  # disk space for all other files of a trial; measured: up to one MiB
 SPARE_BYTES = 256 * 2**20
-TEMPORARY_BYTES = 64 * 2**20  # for the files of a warm-up, and for a server's temporary files
+TEMPORARY_BYTES = 64 * 2**20
+"""Disk space for the files of a warm-up, and for a server's temporary files."""
 # Memory of runner, instruments, server and PostgreSQL; measured: 400 MiB with a pool of 500
 # connections
 MEMORY_BYTES = 512 * 2**20

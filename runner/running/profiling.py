@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from runner.console import TrialProgress
 
 NOT_PROFILED = "The servers were not profiled"
-"""Beginning of each sentence about a missing profile."""
+"""Beginning of each sentence that says why profiles are missing."""
 MOST_OF_A_BUDGET = 0.5
 """Largest share of a time budget that is kept for the profiles.
 
@@ -43,7 +43,7 @@ class TimeBudget:
 
 
 def kept_s(profiles: Sequence[Profile], budget_s: float) -> float:
-    """Return the part of a run's budget that is kept for its profiles, in seconds."""
+    """Return how many seconds of a run's budget are kept for its profiles."""
     estimated_s = sum(estimate_s(trial) for profile in profiles for trial in profile.trials)
     return min(estimated_s, MOST_OF_A_BUDGET * budget_s)
 

@@ -40,7 +40,7 @@ class Rest:
     """The remaining trials of a run, and the lines that are missing from its journal."""
 
     trials: Sequence[Trial]
-    """Trials that need a further attempt, each as its next attempt."""
+    """Trials that need a further attempt, each as the trial of that attempt."""
     states: Mapping[str, State]
     """State of each attempt, by trial id."""
     unplanned: Sequence[Trial]

@@ -38,9 +38,9 @@ class Settled:
     """The result of an interim look at a run's ratios."""
 
     loads: frozenset[str]
-    """The loads that need no further session, by the name of their sessions."""
+    """The loads that need no further session, each by the suffix of its sessions' names."""
     words: str
-    """Number of these loads, and how wide the intervals of the other loads still are."""
+    """How many loads need no further session, and how wide the others' intervals still are."""
 
 
 def settled(tables: Tables, until: str) -> Settled:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from runner.console import TrialProgress
 
 NAME = "ab"
-"""Name of the campaign."""
+"""Name of the campaign that compares two commits."""
 CLOSED_SLICES = 6
 """Number of slices of the closed load, per server and session."""
 CLOSED_SLICE_S = 1.0
@@ -144,7 +144,7 @@ def run_two_commits(asked: Asked, report: TrialProgress) -> TwoCommits:
     remarks = tuple(_remarks(repository, base, head))
     for said in remarks:
         report.say(f"Note: {said}")
-    k6 = need_tool("k6")  # before the commits are built, which may take minutes
+    k6 = need_tool("k6")  # checked before the commits are built, which may take minutes
     script = None
     if asked.script is not None:
         wrapper = PACKAGE / "workloads" / WRAPPER
@@ -209,7 +209,8 @@ def _built(asked: Asked, source: _Source, opened: Lab, report: TrialProgress) ->
         elif asked.start is None:
             _require_recipe(folders[name], commit)
     folders[AGAIN] = folders[BASE]
-    if asked.start is not None:  # a copy, because a plain process may write into its folder
+    # Base again gets a copy, because a plain process may write into its folder.
+    if asked.start is not None:
         again = source.place / AGAIN
         shutil.copytree(source.place / BASE, again, symlinks=True)
         folders[AGAIN] = again / folders[BASE].relative_to(source.place / BASE)

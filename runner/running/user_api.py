@@ -51,7 +51,7 @@ REPEATS = 3
 SESSIONS = 6
 """Number of sessions if several servers are compared."""
 SLICES = 6
-"""Number of slices per server in each of these sessions."""
+"""Number of slices per server in each session, if several servers are compared."""
 MOST_URLS = 8
 _TAKEN_BY_K6 = re.compile(
     r"([a-z0-9]|[a-z0-9][a-z0-9-]*[a-z0-9])(\.([a-z0-9]|[a-z0-9][a-z0-9-]*[a-z0-9]))*"
@@ -62,8 +62,9 @@ Source: k6's lib/types/hosts.go.
 """
 DEFAULT_PORTS = {"http": 80, "https": 443}
 TRUSTED = "SSL_CERT_FILE"
-"""Environment variable that tells OpenSSL and Go which certificates a user trusts."""
-FINE = 3  # number of first requests to a server; more are sent only if one does not get a 2xx
+"""Environment variable with the file of the certificates that OpenSSL and Go trust."""
+FINE = 3
+"""Number of first requests to a server; more are sent only if one of them does not get a 2xx."""
 
 
 @dataclass(frozen=True)

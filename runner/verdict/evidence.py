@@ -61,7 +61,7 @@ values.
 MANY_TIMES = 5.0
 """A client waited longer if its percentile is more than this many times the other client's."""
 APART_MS = {"p50": 1.0, "p95": 5.0, "p99": 5.0}
-"""The two percentiles must also differ by more than this, in ms."""
+"""A client waited longer only if the two percentiles also differ by more than this, in ms."""
 SHARE_BEYOND = {"p50": 0.5, "p95": 0.05, "p99": 0.01}
 """Share of the requests that lie above a percentile.
 
@@ -90,14 +90,14 @@ LAST_ANSWER_LATE_S = 0.5
 """The verdict mentions the last answer of an open load if it comes this long after the load's end.
 """
 BUSY_USERS = 0.9
-"""If this share of an open load's users is busy on average, the users are the limit."""
+"""Users who are busy for this share of the longest possible time are the limit of an open load."""
 ROOM = 2.0
 """The lab recommends this many times as many users as would be busy at the rate.
 
 The surplus is needed because response times rise under load.
 """
 MOSTLY = 0.5
-"""If the pool is exhausted in this share of the samples, the pool is the limit."""
+"""If the pool is exhausted in at least this share of the samples, the pool is the limit."""
 CLEARLY_MORE = 2.0
 """If database and generator fill the CPUs that they share, the database is the limit only if it
 used at least this many times the generator's CPU time.
@@ -139,7 +139,7 @@ class Evidence:
     others_share: float = 0.0
     """Share of the time of all CPUs that programs outside the trial took."""
     ceiling_share: float | None = None
-    """The rate as a share of the generator's ceiling; None without a calibration."""
+    """The load's rate as a share of the generator's ceiling; None without a calibration."""
     failed_share: float = 0.0
     """Share of the requests that failed.
 
@@ -237,7 +237,7 @@ class Network:
     """Effect of the network between hosts on a load."""
 
     share: float
-    """Bytes per second of the load, as a share of those of a transfer measured before the run."""
+    """Bytes per second of the load / those of a transfer that was measured before the run."""
     lost_share: float
     """Share of TCP segments that were sent again."""
     round_trip_ms: float
@@ -247,7 +247,7 @@ class Network:
 
     @property
     def is_far(self) -> bool:
-        """True if the round trip is a large part of the median response time."""
+        """True if the round trip takes at least the share FAR of the median response time."""
         return bool(self.median_ms) and self.round_trip_ms >= FAR * (self.median_ms or 0.0)
 
 
@@ -308,7 +308,7 @@ class Probing:
 
 @dataclass(frozen=True)
 class Users:
-    """Use of the virtual users of an open load."""
+    """How busy the virtual users of an open load were."""
 
     count: int
     iteration_ms: float
@@ -335,7 +335,7 @@ class Users:
 
     @property
     def enough(self) -> int:
-        """Number of users that would be enough."""
+        """Number of users that would suffice for the offered rate."""
         busy_at_the_rate = self.rate_rps * self.iteration_ms / 1000
         return max(math.ceil(ROOM * busy_at_the_rate), self.count + 1)
 
@@ -345,7 +345,7 @@ class DatabaseEvidence:
     """Load of the database and of its connection pool."""
 
     share: float
-    """CPU use as a share of the CPUs given to the database."""
+    """CPU use of the database as a share of the CPUs given to it."""
     shared: bool
     """True if the database shares these CPUs with the generator."""
     pool_exhausted_share: float
@@ -383,7 +383,7 @@ GROUPS: dict[str, type] = {
 
 
 Columns: TypeAlias = dict[str, float | bool | str | None]
-"""Values by column; None if the value is unknown, or if the load has no such part."""
+"""Values by column; None if the value is unknown, or if its group does not apply to the load."""
 
 
 def columns_of(evidence: Evidence) -> Columns:

@@ -144,7 +144,7 @@ class Cause(StrEnum):
     """
 
     limit: Limit
-    """The trial's limit if this rule decided it."""
+    """The limit of a trial whose verdict this rule decided."""
 
     def __new__(cls, code: str, limit: Limit) -> Self:
         """Make a member whose value is `code`."""
@@ -161,7 +161,7 @@ class Cause(StrEnum):
     # The answers were wrong.
     REQUESTS_FAILED = "requests-failed", Limit.UNKNOWN
     CHECKS_FAILED = "checks-failed", Limit.UNKNOWN
-    # The two sides cannot be told apart.
+    # The CPU use of server and generator cannot be told apart, or is unknown.
     CPUS_SHARED = "cpus-shared", Limit.UNKNOWN
     NO_CPU_KNOWN = "no-cpu-known", Limit.UNKNOWN
     SERVER_CPU_UNKNOWN = "server-cpu-unknown", Limit.UNKNOWN
@@ -169,7 +169,7 @@ class Cause(StrEnum):
     QUOTA_SHARED = "quota-shared", Limit.UNKNOWN
     # One connection: server and generator take turns.
     ONE_REQUEST = "one-request", Limit.SERIAL
-    # One side used up its CPUs or quota.
+    # A side, or the network, was at its limit.
     BOTH_SIDES_BUSY = "both-sides-busy", Limit.UNKNOWN
     NETWORK_FULL_AND_A_SIDE_BUSY = "network-full-and-a-side-busy", Limit.UNKNOWN
     GENERATOR_AND_DATABASE_BUSY = "generator-and-database-busy", Limit.UNKNOWN

@@ -71,7 +71,7 @@ class CauseInWords:
     cause: Cause | None
     """None if this version has no such rule."""
     rule: str
-    """The rule's words without the numbers, or the whole sentence if it consists of one part."""
+    """The rule's words without the numbers; the whole sentence if it has only one part."""
 
 
 def older_verdict(verdict: str, reason: str) -> CauseInWords:

@@ -39,7 +39,7 @@ def rule_words(cause: Cause, evidence: Evidence) -> str:
 
 
 def brief_words(cause: Cause) -> str:
-    """Return the rule in a few words without numbers, for places with little room."""
+    """Return the rule in a few words without numbers, for texts with little space."""
     return _BRIEFLY[cause]
 
 

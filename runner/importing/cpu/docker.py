@@ -23,9 +23,9 @@ from runner.importing.cpu.series import (
 )
 
 STREAM_S = 0.5
-"""Time between two samples of a container that `docker stats` streams to a terminal or a file."""
+"""Seconds between two samples of a container if `docker stats` streams to a terminal or a file."""
 CALL_S = 2.0
-"""Time that a call of `docker stats --no-stream` takes, roughly."""
+"""Rough duration of a call of `docker stats --no-stream`, in seconds."""
 _SCREEN = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _PERCENT = re.compile(r"\d+(?:\.\d+)?%")
 _MEMORY = re.compile(r"[0-9.]+(?:[KMGT]i)?B\s*/\s*[0-9.]+(?:[KMGT]i)?B")
@@ -93,7 +93,8 @@ def _of_json(text: str) -> Iterator[Sample]:
         names = [str(record[key]) for key in ("Name", "ID", "Container") if record.get(key)]
         given = [before, *(str(record[key]) for key in record if key.lower() in _TIME_FIELDS)]
         cpu_pct = percent_of(str(record["CPUPerc"]))
-        if math.isfinite(cpu_pct):  # it is `--` while a container starts, and after it has ended
+        # Docker prints `--` while a container starts, and after it has ended.
+        if math.isfinite(cpu_pct):
             rss_bytes = bytes_of(str(record.get("MemUsage", "")))
             yield Sample(tuple(names) or ("container",), _time(given), cpu_pct, rss_bytes)
 

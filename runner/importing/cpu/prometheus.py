@@ -40,7 +40,7 @@ def read_prometheus(text: str) -> list[Series]:
 
 
 class _Result:
-    """One series of the answer: its labels, times and values."""
+    """One series in Prometheus' answer: its labels, times and values."""
 
     def __init__(self, given: JsonObject) -> None:
         labels = {str(name): str(value) for name, value in given["metric"].items()}
@@ -65,7 +65,7 @@ class _Result:
             )
         if self.metric.endswith(_COUNTER):
             steps = np.diff(self.values, prepend=self.values[:1])
-            # after a restart, the counter begins at 0
+            # after a restart of the server, the counter begins at 0 again
             used_s = np.cumsum(np.where(steps < 0, self.values, steps))
             return Series(names, "wall", self.at_s, used_s, rss)
         times = [Time(float(at_s), "wall") for at_s in self.at_s]

@@ -36,7 +36,7 @@ _FACTORS = {
 
 @dataclass(frozen=True)
 class Time:
-    """A time of a sample, and what it means."""
+    """The time of a sample, and the clock by which it was taken."""
 
     at_s: float
     clock: Clock
