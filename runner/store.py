@@ -109,6 +109,17 @@ def fsync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def _make_folder_of(path: Path) -> None:
+    """Create the folder in which `path` will be written.
+
+    If it is among the figures, let git ignore them (`hide_from_git`).
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figures = places().figures
+    if path.absolute().is_relative_to(figures):
+        hide_from_git(figures)
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary name beside `path`.
@@ -116,7 +127,7 @@ def replacing(path: Path) -> Iterator[Path]:
     On success fsync the file, rename it to `path`, and fsync the folder. On an error remove the
     temporary file, and leave `path` unchanged.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder_of(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         yield temporary
@@ -134,7 +145,7 @@ def replacing_folder(target: Path) -> Iterator[Path]:
 
     On an error `target` is unchanged. Temporary folders of processes that were killed are removed.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder_of(target)
     _remove_abandoned(target)
     suffix = f"{os.getpid()}-{secrets.token_hex(4)}"
     new = target.with_name(f".{target.name}.{suffix}.tmp")
@@ -651,21 +662,13 @@ def find_run(run: str) -> RunFolder:
     return found
 
 
-def figures_home() -> Path:
-    """Return the folder of all figures and pages, created if missing."""
-    folder = places().figures
-    folder.mkdir(parents=True, exist_ok=True)
-    hide_from_git(folder)
-    return folder
-
-
 def figures_folder(run: RunFolder) -> Path:
     """Return the folder of a run's figures: figures/<run_id>/.
 
     For a committed run, it is the folder with the run's name, such as figures/sample/.
     """
     name = run.path.name if run.path.parent in _named_places() else run.run_id
-    return figures_home() / name
+    return places().figures / name
 
 
 def short_name(run: RunFolder) -> str:

@@ -21,7 +21,6 @@ from runner.present.frames import Tables, given_pct, sealed_trials
 from runner.present.look import captions
 from runner.present.look.markup import Block, Bullets, Paragraph, TextTable
 from runner.present.notebook.pages import Page, opener
-from runner.store import figures_home
 
 LINUX_QUOTA_PERIOD_S = 0.1
 """The kernel's default period of a CPU quota, as in containers that the lab did not start."""
@@ -68,7 +67,7 @@ def open_audit(
     }
     return Page(
         about=captions.plural(file_count, "file"),
-        figures=figures_home() / f"audit-{paths[0].stem}",
+        figures=places().figures / f"audit-{paths[0].stem}",
         parts={
             "answer": lambda: [Bullets(summary(found).sentences)],
             "fixes": lambda: fixes(found),

@@ -233,7 +233,11 @@ def test_the_doctor_shows_it_and_says_when_it_does_not_fit(bare_lab):
     found_now = calibration(ceiling(10, 900.0), ceiling(100, 12_345.0))
     fitting = replace(found_now, fingerprint=fingerprint(FACTS), generator_cpus=cpus)
     save_calibration(fitting)
-    assert found() == ("ok", "requests/s, found now: wrk closed keepalive at 100: 12,345")
+    assert found() == (
+        "ok",
+        "highest rates of the generators in requests/s, measured on now: "
+        "wrk closed keepalive at 100: 12,345",
+    )
     save_calibration(replace(fitting, generator_cpus=cpus + 1))
     assert found()[0] == "warning"
     assert "run `bench calibrate` again" in found()[1]

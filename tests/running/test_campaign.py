@@ -233,7 +233,7 @@ def test_a_campaign_without_room_is_refused(trial, tmp_path):
     left = room(tmp_path, disk_bytes=2 * 2**30)
     require_room([replace(k6, cell=changed(k6.cell, iterations=1_000_000))] * 8, left)
     with pytest.raises(
-        LabError, match=rf"about 2\.1 GiB on the disk of {tmp_path}, and 2 GiB are free"
+        LabError, match=rf"about 2\.1 GiB on the disk of {tmp_path}, but only 2 GiB are free"
     ):
         require_room([k6], left)
 
@@ -245,7 +245,7 @@ def test_a_campaign_without_memory_is_refused(trial, tmp_path):
     crowd = replace(trial, cell=cell_of(vus=3000, iterations=10_000))
     left = room(tmp_path, memory_bytes=2 * 2**30)
     require_room([crowd], left)
-    with pytest.raises(LabError, match=r"about 2\.6 GiB of memory, and 2 GiB are free"):
+    with pytest.raises(LabError, match=r"about 2\.6 GiB of memory, but only 2 GiB are free"):
         require_room([replace(crowd, cell=changed(crowd.cell, vus=10_000))], left)
 
 
@@ -253,7 +253,7 @@ def test_a_campaign_without_memory_is_refused(trial, tmp_path):
 def test_a_campaign_without_room_for_temporary_files_is_refused(trial, tmp_path):
     left = room(tmp_path, temporary_bytes=2**20)
     with pytest.raises(
-        LabError, match=r"0\.062 GiB in .*, and 0\.00098 GiB are free: .* set TMPDIR"
+        LabError, match=r"0\.062 GiB in .*, but only 0\.00098 GiB are free: .* set TMPDIR"
     ):
         require_room([trial], left)
 

@@ -91,7 +91,7 @@ def test_an_option_that_the_benchmark_does_not_have_is_refused(bench):
     ("is_lab", "says"),
     [
         (False, "`bench overhead` needs a checkout of the lab: run `git clone"),
-        (True, "has no benchmarks/overhead.py"),
+        (True, "does not contain: use a complete checkout of the lab"),
     ],
 )
 def test_without_a_checkout_one_sentence_says_so(bench, tmp_path, monkeypatch, is_lab, says):

@@ -14,9 +14,9 @@ from runner.planning.catalog import load_server, server_names
 from runner.store import (
     RunFolder,
     data_folder,
-    figures_home,
     find_run,
     new_run,
+    replacing,
     runs_folder,
     short_name,
 )
@@ -95,7 +95,8 @@ def test_git_sees_nothing_of_the_folders_in_a_user_s_repository(installed):
     (installed / "bench-other").mkdir()
     (installed / "bench-other" / "mine.txt").write_text("the user's own")
     (new_run("short").path / "run.json").write_text("{}")
-    (figures_home() / "report.html").write_text("<html>")
+    with replacing(installed / "bench-figures" / "run" / "report.html") as page:
+        page.write_text("<html>")
     assert seen() == "?? bench-other/mine.txt\n"
     (installed / "bench-data" / ".gitignore").write_text("# kept by the user\n")
     data_folder()

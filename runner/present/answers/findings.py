@@ -275,8 +275,9 @@ def _machine_words(tables: Tables, load: str) -> str:
 def largest_ratio(tables: Tables) -> str:
     """Return a sentence with the one ratio of requests/s that a reader may quote.
 
-    It is the largest ratio under the load of `best_known_load`. Return an empty text if there is no
-    such ratio.
+    It is the largest ratio under the load of `best_known_load`. If the two servers can be compared
+    under other loads, too, the range of all their ratios follows. Return an empty text if there is
+    no such ratio.
     """
     known = known_ratios(tables)
     row = best_known_load(known, sealed_trials(tables.trials))
@@ -288,10 +289,15 @@ def largest_ratio(tables: Tables) -> str:
     if pairs.empty:
         return ""
     pair = pairs.sort_values("ratio").iloc[-1].to_dict()
-    return (
+    both = known["base"].eq(pair["base"]) & known["server"].eq(pair["server"])
+    alike = known[known["quantity"].eq(THROUGHPUT.name) & is_whole & both]
+    said = (
         f"{load_phrase(row)} {pair['base']} answers {ratios.words(pair)} times as many requests "
-        f"per second as {pair['server']}."
+        f"per second as {pair['server']}"
     )
+    if len(alike) > 1:
+        return f"{said}, and {_range_words(alike)} times under {len(alike)} loads together."
+    return f"{said}."
 
 
 def over_loads(known: pd.DataFrame, quantity: Quantity) -> str:

@@ -45,7 +45,7 @@ MOST_SERVERS = 10
 MOST_CLAIMS = 6
 """Most claims that a post lists one by one."""
 MOST_SENTENCES = 3
-"""Most sentences of the finding."""
+"""Most paragraphs of the finding."""
 NAME_OF_A_FAMILY = re.compile(r"[^\d]+")
 """Pattern of a CPU's name without a number; such a name does not say which model the CPU is."""
 
@@ -70,16 +70,16 @@ def headline(story: Story) -> str:
 
 
 def finding(story: Story) -> list[str]:
-    """Return the result in at most `MOST_SENTENCES` sentences.
+    """Return the result in at most `MOST_SENTENCES` paragraphs.
 
-    The first sentence has one number with its interval, which readers may quote. All other numbers
-    are in the table.
+    The first tells what the title announces, if a generator measured its own queue. The next has
+    the one ratio with its interval that readers may quote. All other numbers are in the table.
     """
-    ratio = findings.largest_ratio(story.tables)
     queued = findings.two_clients(story.tables)
+    ratio = findings.largest_ratio(story.tables)
     if ratio and queued:
-        queued = f"Not every number is the server's. {queued}"
-    sentences = [sentence for sentence in (ratio, queued) if sentence]
+        ratio = f"Where the server is the limit, the number is the server's. {ratio}"
+    sentences = [sentence for sentence in (queued, ratio) if sentence]
     return sentences or list(findings.sentences(story.tables)[:MOST_SENTENCES])
 
 
@@ -106,7 +106,7 @@ def caveat(story: Story) -> Paragraph:
         _idle_words(story),
         _share_words(story),
         "Ratios may carry over to other machines; rates will not.",
-        "± is the 95 % interval over repeats.",
+        "± and [low–high] are 95 % intervals over repeats.",
     )
     return Paragraph(" ".join(sentence for sentence in sentences if sentence))
 
@@ -202,7 +202,7 @@ def answer_table(story: Story) -> list[Block]:
     if timed:
         kept_load = str(next(iter(timed.values()))["load"])
         words.append(f"Response times: {story.phrase_of(kept_load)}.")
-    if others_timed:
+    if any(NOT_LOADED in row.values() for row in rows):
         words.append(f"{NOT_LOADED}: the run has no such load of this server.")
     if not is_timed.all():
         absent = captions.joined(list(others.loc[~is_timed, "server"]))
@@ -255,10 +255,16 @@ def _server_row(row: Row, timed: dict[str, Row], ahead: _Ahead) -> dict[str, str
     return {
         "server": _named_with_language(row),
         "requests/s": rate if row["server_bound"] else f"{rate} {NOT_RANKED}",
-        ahead.heading: ahead.times.get(str(row["server"]), "–"),
+        ahead.heading: _ratio_cell(row, ahead),
         "CPU ms/request": value_words(row, "cpu_ms_per_request"),
         **_time_at_a_kept_rate(row, timed),
     }
+
+
+def _ratio_cell(row: Row, ahead: _Ahead) -> str:
+    """Return how many times as many requests/s the base answers as a server; 1 for the base."""
+    server = str(row["server"])
+    return "1" if server == ahead.base else ahead.times.get(server, "–")
 
 
 def _row_of_another_load(row: Row, timed: dict[str, Row], ahead: _Ahead) -> dict[str, str]:
@@ -284,7 +290,7 @@ def _time_at_a_kept_rate(row: Row, timed: dict[str, Row]) -> dict[str, str]:
     if not timed:
         return {}
     at_the_rate = timed.get(str(row["server"]))
-    return {"p50, ms": value_words(at_the_rate, "p50_ms") if at_the_rate else "–"}
+    return {"p50, ms": value_words(at_the_rate, "p50_ms") if at_the_rate else NOT_LOADED}
 
 
 def rows_at_a_kept_rate(table: pd.DataFrame) -> dict[str, Row]:
@@ -330,7 +336,7 @@ def claims(story: Story) -> list[Block]:
 
 
 def _medians_words(story: Story) -> str:
-    """Return the published medians of two servers beside the generator's, which are its queue's.
+    """Return the published medians of two servers beside ours, which are of the generator's queue.
 
     They are the medians under the load of `Story.case`. The text ends with the ratio of the
     servers' own medians, which are those at a rate that they kept. Return an empty text if one of
@@ -362,10 +368,10 @@ def _medians_words(story: Story) -> str:
     kept_ms = {name: float(timed[name]["p50_ms"]) for name in ours_ms}
     fastest, *_, slowest = sorted(kept_ms, key=lambda name: kept_ms[name])
     return (
-        f"The published medians of {names} under this load, {number(shortest)} and "
-        f"{number(longest)} ms, differ by {number(apart_pct)} %. Here {tool}'s medians are "
-        f"{captions.joined(ours)}. Both are times in {tool}'s queue, and hide the servers: at a "
-        f"rate that all keep, {slowest}'s median is "
+        f"The published medians of {names} under this load, {shortest:.1f} and {longest:.1f} ms, "
+        f"differ by {apart_pct:.1f} %. Here {tool}'s medians are {captions.joined(ours)}. Ours are "
+        f"times in {tool}'s queue, which hide the servers; nothing published says where the others "
+        f"were spent. At a rate that all keep, {slowest}'s median is "
         f"{number(kept_ms[slowest] / kept_ms[fastest])} times {fastest}'s."
     )
 

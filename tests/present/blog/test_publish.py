@@ -492,7 +492,7 @@ def test_tables_that_disagree_with_the_records_are_refused(quick, run, tmp_path,
         record.write_text(json.dumps(json.loads(record.read_text()) | {"status": status}))
     else:
         record.unlink()
-    with pytest.raises(LabError, match="gin-experiments-vus3000-b1 as sealed") as caught:
+    with pytest.raises(LabError, match="gin-experiments-vus3000-b1 is sealed") as caught:
         quick(stale, tmp_path / "out")
     assert caught.value.exit_code == 1 and not (tmp_path / "out").exists()
 
