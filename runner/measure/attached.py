@@ -63,7 +63,7 @@ def _sockets(address: str, port: int) -> set[str]:
             for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]:
                 _, local, _, state, *rest = line.split()
                 host, _, number = local.partition(":")
-                # TCP_LISTEN of the kernel's include/net/tcp_states.h
+                # 0A is TCP_LISTEN of the kernel's include/net/tcp_states.h.
                 if state == "0A" and int(number, 16) == port:
                     # The kernel prints the address in the machine's byte order.
                     words = struct.unpack(f"={len(host) // 8}I", bytes.fromhex(host))
@@ -88,7 +88,7 @@ def _holders(sockets: set[str]) -> dict[int, int]:
     for pid in psutil.pids():
         with contextlib.suppress(OSError, psutil.Error):
             for entry in os.scandir(f"/proc/{pid}/fd"):
-                with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+                with contextlib.suppress(FileNotFoundError):  # the file was closed meanwhile
                     if os.readlink(entry.path) in links:  # noqa: PTH115 - the text of the link, which is no path
                         found[pid] = psutil.Process(pid).ppid()
                         break
@@ -160,7 +160,7 @@ def place(apis: Sequence[UserApi]) -> Placement:
 
 
 def tls_of(api: UserApi) -> Tls | None:
-    """Return how to reach a user's server over TLS; None if its URL is plain HTTP."""
+    """Return how a user's server is reached over TLS; None if its URL is plain HTTP."""
     parts = urlsplit(str(api.url))
     if parts.scheme != "https":
         return None

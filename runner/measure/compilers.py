@@ -14,7 +14,7 @@ _SECTION = struct.Struct("<I4xQQQQ")
 """The first fields of a section's header: name, flags, address, offset and size."""
 _GO_MAGIC = b"\xff Go buildinf:"
 _GO_STRINGS = 32
-"""Offset in the section at which the version begins: first its length, then its text."""
+"""Offset in Go's section at which the version begins: first its length, then its text."""
 _GO_INLINE = 2
 """Bit of the flags (byte 15) that says that the section contains the version.
 

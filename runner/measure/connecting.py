@@ -58,7 +58,7 @@ class _Tunnelled(docker.APIClient):
 
 
 def _ask_version(api: Any) -> None:
-    """Ask the engine for its API version, and use that from now on.
+    """Ask the engine for its API version, and use that version from now on.
 
     docker-py does this by itself only with its own adapters.
     """
@@ -70,7 +70,7 @@ def abandon(client: DockerClient) -> None:
     api: Any = client.api
     adapters = list(api.adapters.values())
     api.adapters.clear()
-    api._custom_adapter = None  # docker-py's stand-in for a missing adapter
+    api._custom_adapter = None  # docker-py uses this adapter if no other one fits
     for each in adapters:
         if isinstance(each, Abandonable):
             each.abandon()

@@ -66,11 +66,14 @@ class Database:
         return DatabaseCounters(int(rows), int(calls), float(total_ms), int(sessions))
 
     def count(self, firmware: str) -> int:
-        """Return the number of rows with this firmware."""
+        """Return the number of rows of the table that have this firmware."""
         return int(self._ask("SELECT count(*) FROM devices WHERE firmware = %s", (firmware,))[0][0])
 
     def rows(self, firmware: str) -> list[tuple[Any, ...]]:
-        """Return the rows with this firmware: (id, uuid, mac, firmware, created_at), by id."""
+        """Return the rows of the table that have this firmware.
+
+        The columns are id, uuid, mac, firmware and created_at, and the rows are sorted by id.
+        """
         query = (
             "SELECT id, uuid, mac, firmware, created_at FROM devices WHERE firmware = %s ORDER BY "
             "id"
@@ -78,16 +81,16 @@ class Database:
         return self._ask(query, (firmware,))
 
     def settings(self) -> dict[str, str]:
-        """Return the values of SETTINGS."""
+        """Return the values of the settings that SETTINGS names."""
         query = "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY(%s)"
         return {name: str(value) for name, value in self._ask(query, (list(SETTINGS),))}
 
     def pause(self) -> None:
-        """Stop its processes (SIGSTOP), so that it still accepts connections but never answers."""
+        """Stop the database's processes (SIGSTOP): it accepts connections, but never answers."""
         self.running.pause()
 
     def resume(self) -> None:
-        """Let the processes continue after `pause`."""
+        """Let the database's processes continue after `pause`."""
         self.running.resume()
 
     def restart(self) -> None:

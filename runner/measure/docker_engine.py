@@ -397,7 +397,7 @@ def _facts(host: DockerHost, container: Container, port: int, log: Path) -> dict
         return int(state["ExitCode"])
 
     def stop() -> int:
-        with contextlib.suppress(APIError):  # it ended by itself
+        with contextlib.suppress(APIError):  # the container has ended by itself
             container.stop(timeout=2)
         return int(container.wait(timeout=30)["StatusCode"])
 

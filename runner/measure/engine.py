@@ -40,7 +40,7 @@ class Running:
     """
     _: KW_ONLY
     address: str = LOOPBACK
-    host: str = ""  # host and port of its URL; empty if they are `address` and `port`
+    host: str = ""  # host and port of the server's URL; empty if they are `address` and `port`
     limit: Callable[[float], None] = lambda _: None
     """Limit the server to this many cores of CPU time from now on, by a quota.
 
@@ -52,12 +52,12 @@ class Running:
     Otherwise the sampler reads the processes of the server instead of the group.
     """
     cpus: Callable[[], tuple[int, ...]] | None = None
-    """Return the server's CPUs; None if the lab chooses them."""
+    """Returns the server's CPUs; None if the lab chooses the CPUs."""
     began_wall_ns: int | None = None
     """Time at which the server's program began; None if the lab did not start it on this machine.
     """
     image_bytes: int | None = None
-    tls: Tls | None = None  # how to reach it over TLS; None for plain HTTP
+    tls: Tls | None = None  # how the server is reached over TLS; None for plain HTTP
 
     @property
     def origin(self) -> str:
@@ -78,12 +78,12 @@ class Running:
 class RunningDatabase(Running):
     """A started PostgreSQL, and functions to pause and restart it."""
 
-    image: str | None  # its image's digest; None without an image
+    image: str | None  # digest of PostgreSQL's image; None without an image
     pause: Callable[[], None]
-    """Stop all processes (SIGSTOP), so that the database accepts connections but never answers."""
+    """Stops the database's processes (SIGSTOP): it accepts connections, but never answers."""
     resume: Callable[[], None]
     restart: Callable[[], None]
-    """Kill the database with SIGKILL and restart it on the same port with the same data."""
+    """Kills the database with SIGKILL, and restarts it on the same port with the same data."""
 
 
 class Engine(Protocol):

@@ -334,7 +334,7 @@ def open_fleet(hosts: Hosts, ledger: Ledger, say: Callable[[str], None]) -> Iter
 
 @contextlib.contextmanager
 def _naming_the_lost(vigil: Vigil) -> Iterator[None]:
-    """If a host is lost, raise one error that names it, instead of the errors that this caused."""
+    """Raise one error that names the lost hosts, instead of the errors that a loss caused."""
     try:
         yield
     except (LabError, OSError, *TROUBLE) as error:
@@ -351,7 +351,7 @@ def _clients_of(place: Place, places: Mapping[str, Place]) -> tuple[str, ...]:
     """
     addresses = [each.address for each in places.values()]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
-        probe.connect((place.address, 9))  # sends nothing
+        probe.connect((place.address, 9))  # connecting a UDP socket sends nothing
         addresses.append(str(probe.getsockname()[0]))
     return tuple(dict.fromkeys(f"{address}/32" for address in addresses))
 
@@ -492,7 +492,8 @@ def _station(
     try:
         channel = Channel(container)
         container.start()
-        channel.silence.heard()  # its silence counts from now on, not from the channel's creation
+        # The station's silence counts from now on, not from the channel's creation.
+        channel.silence.heard()
         vigil.watch(role, channel, lambda: abandon(client))
         yield StationClient(role, container, channel, host.address, vigil)
     finally:

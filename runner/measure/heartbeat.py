@@ -82,7 +82,7 @@ class Line(Protocol):
 
 @dataclass
 class _Watched:
-    """A host, its channel, and the function that ends all other calls to the host."""
+    """A watched host, its channel, and the function that ends all other calls to the host."""
 
     name: str
     line: Line
@@ -113,7 +113,7 @@ class Vigil:
 
     @property
     def loss(self) -> str:
-        """A sentence that names the lost hosts and what to do; empty if no host is lost."""
+        """A sentence that names the lost hosts and says what to do; empty if no host is lost."""
         with self._lock:
             lost = dict(self._lost)
         if not lost:

@@ -45,7 +45,7 @@ class IdleCpus:
         self._sleep = sleep
         self.state: Idle = "system"
         self.problem: str | None = None
-        """Why CPUs do not poll although polling was requested; None if they do, or need not."""
+        """Why CPUs do not poll although this was requested; None if they poll, or need not poll."""
         self._handle: int | None = None
 
     def ask(self, state: Idle) -> None:

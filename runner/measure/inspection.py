@@ -18,7 +18,7 @@ from runner.measurement import Placement
 from runner.model import Check, LabError, Server
 from runner.planning.hosts import Hosts
 
-POOL_SIZE = 8  # small enough for the checks to exhaust it
+POOL_SIZE = 8  # so small that the checks can exhaust the pool
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Inspection:
 
     @property
     def summary(self) -> str:
-        """One line with the numbers of checks passed, failed, and known to fail."""
+        """One line with the numbers of checks that passed, failed, and are known to fail."""
         broken = len(self.failed(known=False))
         deviating = len(self.failed(known=True))
         known = f", {deviating} known deviations" if deviating else ""

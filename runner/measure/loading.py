@@ -30,7 +30,7 @@ _TYPES = {
     "gc_pause_total_ms": pa.float64(),
     "gc_cpu_s": pa.float64(),
 }
-"""Types of the columns that are not whole numbers."""
+"""Types of those columns of resources.parquet that are not whole numbers."""
 Sampled = tuple[Mapping[str, Sequence[Any]], Mapping[str, Subject], Clock]
 """A sampler's rows by column, the names under which its subjects are stored, and its host's clock.
 """
@@ -57,7 +57,7 @@ def write_rows(parts: Sequence[Sampled], out: Path) -> None:
 
 @dataclass(frozen=True)
 class ProbeSeries:
-    """The requests that the probe sent beside one load, and what the probe cost."""
+    """The requests that the probe sent during one load, and the probe's own CPU time."""
 
     samples: Mapping[str, Sequence[int]]
     """Values of the requests in their order, by the columns of probe.parquet."""
@@ -107,7 +107,7 @@ class Bench:
     tools: Mapping[str, Path]
     calibration: Calibration | None
     """The generators' ceilings; None without a valid calibration of this machine."""
-    output: Output = "samples"  # form of k6's output
+    output: Output = "samples"  # what k6 writes: samples, or only a summary
     with_sampler: bool = True
     with_probe: bool = True
 
@@ -231,7 +231,7 @@ class GeneratedByAll:
 
     loads: tuple[Loaded, ...]
     between: Between | None
-    """Facts about the network between the hosts during the load; None if there is only one host."""
+    """Facts about the network between the hosts during the load; None on one machine."""
 
 
 def generate(bench: Bench, loads: Sequence[Job], watchers: Watchers | None) -> GeneratedByAll:

@@ -55,7 +55,8 @@ class Connection:
             raise OSError(code, os.strerror(code))
         self._securing = securing
         self.is_connecting = code != 0 or securing is not None
-        self.waits_for_reading = False  # False while the next step of connecting is to write
+        # False while the next step of connecting is to write, not to read.
+        self.waits_for_reading = False
         self.row = -1  # number of the request under way
         self._reader = ResponseReader()
         self._waiting = b""
@@ -80,7 +81,8 @@ class Connection:
         if code:
             raise OSError(code, os.strerror(code))
         if self._securing is not None and not isinstance(self.channel, ssl.SSLSocket):
-            self.channel = self._securing(self.channel)  # the file descriptor stays the same
+            # The new socket has the same file descriptor.
+            self.channel = self._securing(self.channel)
         if isinstance(self.channel, ssl.SSLSocket):
             try:
                 self.channel.do_handshake()
@@ -135,7 +137,8 @@ class Beat:
         self._period_ns = period_ns
         self._random = random.Random(seed)  # noqa: S311 - reproducible on purpose
         self._periods = 0
-        # Begin of the first period by CLOCK_MONOTONIC, shifted by all times in which it was stopped
+        # Begin of the first period by CLOCK_MONOTONIC, shifted by all times in which the clock was
+        # stopped
         self._zero_ns = 0
         self._stopped_at_ns = 0  # counted from `_zero_ns`
         self._next_ns = self._random.randrange(period_ns)  # counted from `_zero_ns`
@@ -179,7 +182,8 @@ class Schedule:
         self._request = request
         self._beat = beat
         self._securing = securing
-        self._idle: dict[int, Connection] = {}  # by file descriptor, like `_busy`
+        # Open connections by file descriptor, here and in `_busy`.
+        self._idle: dict[int, Connection] = {}
         self._busy: dict[int, Connection] = {}
 
     def run(self) -> str:
@@ -218,7 +222,7 @@ class Schedule:
                 self._send_due()
             for connection in list(self._busy.values()):
                 if self.rows["scheduled_ns"][connection.row] < now - GIVE_UP_NS:
-                    self._end(connection.row)  # its row keeps status 0
+                    self._end(connection.row)  # the request's row keeps status 0
         for connection in self._idle.values():
             connection.channel.close()
         return command

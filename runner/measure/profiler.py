@@ -39,12 +39,12 @@ _TIME = re.compile(rb"^(\S.*?\s-?\d+/-?\d+\s+)(\d+)\.(\d{6}):", re.MULTILINE)
 
 @dataclass(frozen=True)
 class FarPerf:
-    """perf on another host, run there by the profiler on the instruments' CPUs."""
+    """perf on another host, where the profiler runs it on the instruments' CPUs."""
 
     profiler: StationClient
     cpus: tuple[int, ...]
     site: Site
-    """The site of the host, which knows its clock."""
+    """The site of that host, which knows the host's clock."""
 
     @contextlib.contextmanager
     def recording(self, pid: int, out: Path) -> Iterator[None]:

@@ -24,7 +24,7 @@ class QuotaGroup:
 
     @property
     def key(self) -> bytes:
-        """Name of the throttled time in the file cpu.stat of the group."""
+        """Name of the throttled time in the group's file cpu.stat."""
         return b"throttled_time " if self.version == 1 else b"throttled_usec "
 
     @property
@@ -38,7 +38,8 @@ class Quotas:
     """The groups with a quota that were found for a process, innermost first."""
 
     groups: tuple[QuotaGroup, ...]
-    known: bool  # False if some group could not be read, which may have a further quota
+    known: bool
+    """False if some group could not be read, because that group may have a further quota."""
 
 
 def find(pid: cgroups.Pid, root: Path = ROOT) -> Quotas:

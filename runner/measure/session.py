@@ -98,7 +98,7 @@ Its arguments are the server, the place of the load's slice (see Slice), and the
 def nothing(
     _observed: Observed, _place: int, _folder: Path
 ) -> contextlib.AbstractContextManager[None]:
-    """Observe nothing: the instrument of all trials except those that profile."""
+    """Observe nothing. This is the instrument of all trials except those that profile."""
     return contextlib.nullcontext()
 
 
@@ -114,7 +114,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Member:
-    """One server's part of a session: its load, and the folder of its raw files."""
+    """One server of a session, with its load and the folder of its raw files."""
 
     trial_id: str
     ready: Ready
@@ -134,17 +134,18 @@ class _Live:
     footprint: Footprint
     placement: Placement
     quota: Quota  # the quota that was set outside the lab
-    probe_hz: float = 0.0  # derived from the warm-up, like `users`
-    users: int | None = None  # chosen number of users, if an open load does not name it
+    probe_hz: float = 0.0  # the probe's rate, derived from the warm-up
+    users: int | None = None
+    """Number of users that the warm-up chose, if an open load does not name it."""
     slices: list[Slice] = field(default_factory=list)
     stored: list[DatabaseUse] = field(default_factory=list)
     """Database counters of each load; `after` is read once the server has been stopped."""
     probed: list[ProbeSeries] = field(default_factory=list)
     died: int | None = None
-    exit_code: int | None = None  # known once the server was stopped, like `oom_kills`
+    exit_code: int | None = None  # exit code and kills are known once the server was stopped
     oom_kills: int | None = None
     error: LabError | None = None
-    """Why this server cannot be measured; the other servers of the session continue."""
+    """Why this server cannot be measured; the session continues with the other servers."""
 
     @property
     def subject(self) -> str:
@@ -267,7 +268,7 @@ def _started(bench: Bench, workload: Workload, member: Member) -> Iterator[_Live
         answered_ns = _await(server, workload, running, nonce, log)
         footprint = _footprint(bench, member.ready, running, answered_ns)
         killed = bench.sites.server.kills(running.pid)
-        quota = bench.sites.server.quota(running.pid)  # read before the lab sets its own
+        quota = bench.sites.server.quota(running.pid)  # read before the lab sets its own quota
         placement = _seen(bench.placement, running)
         yield _Live(member, workload, running, database, killed, footprint, placement, quota)
 

@@ -50,7 +50,7 @@ Ask = Callable[[Mapping[str, Any]], str]
 
 @dataclass(frozen=True)
 class Clock:
-    """How far a host's monotonic clock is ahead of this machine's, and the error of this value."""
+    """How far a host's monotonic clock is ahead of this machine's, and the error of that offset."""
 
     offset_ns: int = 0
     error_ns: int = 0
@@ -65,7 +65,7 @@ class Job:
     files: Mapping[str, Path]
     log: Path
     begin_mono_ns: int | None = None
-    """Time at which the load begins, by this machine's clock; None means at once."""
+    """Time at which the load begins, by this machine's clock; None if it begins at once."""
 
 
 class Site:
@@ -74,8 +74,8 @@ class Site:
     The subclass StationClient is a place on another host.
     """
 
-    name = ""  # its role, as shown to readers; empty for this machine
-    address = ""  # its address in the network between the hosts; empty for this machine
+    name = ""  # role of the site, as shown to readers; empty for this machine
+    address = ""  # address in the network between the hosts; empty for this machine
     clock = Clock()
     kills = staticmethod(memory.kills)
     spent = staticmethod(took.spent_by)
@@ -273,7 +273,7 @@ class Sites:
     database: Site
     probe: Site
     cpus: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """CPUs of generators and instruments, by the name of the site, which is made of its roles."""
+    """CPUs of generators and instruments, by the name of their site."""
     generator_hosts: tuple[GeneratorHost, ...] = ()
     transfer: Transfer | None = None
     """Capacity of the network between generators and server; None on one machine."""

@@ -44,7 +44,7 @@ WORK = Path("/work")  # folder for the files of a load
 # Number of bytes sent at a time. It must be small, because on a network with a long round trip
 # TCP's slow start takes 5 s for 256 KiB.
 TRANSFER_BYTES = 1 << 16
-TRANSFER_LIMIT_S = 5.0  # longest wait of a transfer for its other side
+TRANSFER_LIMIT_S = 5.0  # longest wait of a transfer for the other station
 STRANGER_S = 1.0  # longest wait for a connection's secret; a stranger may have opened it
 KILLING_S = 3.0  # longest time for killing the processes that are left at the station's end
 
@@ -104,7 +104,7 @@ class Station(Site):
         return self._idle.problem
 
     def start(self, name: str, hz: float, cpus: list[int]) -> None:
-        """Start an instrument; if one of the same name runs, end that first."""
+        """Start an instrument; if an instrument of the same name runs, end it first."""
         self.end(name)
         stack = contextlib.ExitStack()
         self._instruments[name] = stack, stack.enter_context(self.instrument(name, hz, cpus))
@@ -136,11 +136,11 @@ class Station(Site):
         self._observing[name] = stack
 
     def observed(self, name: str) -> None:
-        """End an observation; its file is then in the folder of this station."""
+        """End an observation; perf's file is then in this station's folder."""
         self._observing.pop(name).close()
 
     def forget(self, name: str) -> None:
-        """End an observation without its file."""
+        """End an observation whose file is not wanted, so that an error of perf does not matter."""
         with contextlib.suppress(LabError), self._observing.pop(name):
             raise LabError("This observation is not wanted.")
 
@@ -272,7 +272,7 @@ def _begins_with(channel: socket.socket, secret: str) -> bool:
 
 
 def _speed(channel: socket.socket) -> float:
-    """Receive until the other side closes the connection; return the bytes per second."""
+    """Receive until the other side closes the connection; return the speed in bytes per second."""
     buffer = bytearray(TRANSFER_BYTES)
     received = 0
     begun = time.monotonic()
@@ -324,7 +324,7 @@ def _guard(station: Station, lease: Silence, over: threading.Event) -> NoReturn:
     """
     while lease.seconds() <= LEASE_S:
         if over.wait(LOOK_S):
-            time.sleep(LOOK_S)  # if no load runs, the main thread ends the process meanwhile
+            time.sleep(LOOK_S)  # meanwhile the main thread ends the process, if no load runs
             break
     station.abandon()
 

@@ -34,7 +34,7 @@ class Reading(NamedTuple):
 
 
 class CgroupSubject:
-    """Reads all processes of a control group; its CPU time has a resolution of 1 ns or 1 us."""
+    """Reads the counters of a control group; the resolution of its CPU time is 1 ns or 1 µs."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class CgroupSubject:
         return cgroups.members(self._folder)
 
     def read(self) -> Reading:
-        """Return the group's counters; memory and threads are sums over its processes."""
+        """Return the group's counters; memory and threads are sums over the group's processes."""
         wall = time.time_ns()
         mono = time.monotonic_ns()
         usage = self._usage.read()
@@ -126,7 +126,7 @@ class HostSubject:
     name = "proc-stat"
 
     def __init__(self, memory_ns: int = 0) -> None:
-        # Twice the present size, because the numbers in the file grow longer over time.
+        # Read up to twice the present size, because the numbers in the file grow longer over time.
         size = len(Path("/proc/stat").read_bytes())
         self._stat = KeptFile("/proc/stat", 2 * size)
         self._meminfo = KeptFile("/proc/meminfo")

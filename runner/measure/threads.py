@@ -13,14 +13,14 @@ from typing import NamedTuple
 from runner.measure.procfs import KeptFile
 
 MOST_THREADS = 64
-"""Highest number of threads that are read at each tick; a subject with more is not read at all."""
+"""Highest number of threads that are read at each tick; if a subject has more, none are read."""
 LISTED_TICKS = 5
-"""Number of ticks (of 50 ms) after which the sampler looks for new threads."""
+"""Number of ticks, of 50 ms each, after which the sampler looks for new threads."""
 _STOPPED = (b"T", b"t")
 
 
 class Scheduling(NamedTuple):
-    """What the scheduler did with a subject's threads; an unknown value is None."""
+    """What the scheduler did with a subject's threads; unknown values are None."""
 
     waited_ns: int | None = None
     """Total time for which all threads have waited for a CPU since they were created."""

@@ -17,11 +17,11 @@ from runner.model import LabError
 
 HTTP_1 = "http/1.1"
 HTTP_2 = "h2"
-"""Names under which a client offers the protocols HTTP/1.1 and HTTP/2 (ALPN, RFC 7301)."""
+"""Names by which a client offers the protocols HTTP/1.1 and HTTP/2 (ALPN, RFC 7301)."""
 EXPIRED = 10
 NOT_YET_VALID = 9
 WRONG_NAMES = (62, 64)
-"""OpenSSL's codes for certificates that are not accepted (include/openssl/x509_vfy.h)."""
+"""OpenSSL's codes for certificates with a wrong time or name (include/openssl/x509_vfy.h)."""
 NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
 """OpenSSL's reasons for a failed handshake if the server answers in plain text."""
 OF_WRONG_PROTOCOL = "NO_APPLICATION_PROTOCOL"
@@ -38,7 +38,7 @@ OF_WRONG_CERTIFICATE = (
 """OpenSSL's reasons for a handshake that a server ended because of the client's certificate."""
 HTTP_2_BEGIN = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 EMPTY_SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""A frame without settings, with which each side begins an HTTP/2 connection."""
+"""A SETTINGS frame without settings, with which each side begins an HTTP/2 connection."""
 TIMEOUT_S = 5.0
 ALERT_S = 0.2
 """Time to wait for a server's alert that it wants a client's certificate.
@@ -53,7 +53,7 @@ class HandshakeError(LabError):
 
 @dataclass(frozen=True)
 class Tls:
-    """How to reach a server over TLS."""
+    """How to reach a server over TLS: its name, and the certificates of both sides."""
 
     name: str
     """Host of the server's URL, which the server's certificate must name."""

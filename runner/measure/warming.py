@@ -25,7 +25,7 @@ FEWEST_DUE = LEAST_PROBED + 2
 
 It is LEAST_PROBED and two more, because the first and the last may fall outside of the load.
 """
-# In slices more requests may fall outside, because each slice has two ends.
+# More requests of the probe may fall outside of a load in slices, because each slice has two ends.
 FEWEST_DUE_IN_SLICES = 2 * LEAST_PROBED
 FEWEST_USERS = 20
 USERS_FOR_A_SECOND = 400
@@ -34,7 +34,7 @@ USERS_FOR_A_SECOND = 400
 These users are enough even if an answer takes a second.
 """
 MOST_USERS = 5000
-# How many times as many users there are as the offered rate would keep busy, if iterations took as
+# A load gets this many times the users that the offered rate would keep busy if iterations took as
 # long as in the warm-up.
 ROOM = 2.0
 

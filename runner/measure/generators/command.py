@@ -12,7 +12,7 @@ from runner.measure.memory import allowed_bytes
 from runner.model import OWN, OWN_SCRIPT, Cell, LoadPart, Workload
 
 K6_SYSTEM_TAGS = "status,error_code"
-K6_ENDPOINT_TAGS = ",name,method,group,check"  # needed for the table of endpoints
+K6_ENDPOINT_TAGS = ",name,method,group,check"  # additional tags, needed for the table of endpoints
 K6_PROTOCOL_TAGS = ",proto,tls_version"
 K6_TAGS = (
     "proto,subproto,status,method,url,name,group,check,error,error_code,tls_version,scenario,"
@@ -58,7 +58,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Shot:
-    """A request that the generator or the probe sends, and the files that the generator needs."""
+    """A request that the generator or the probe sends, with the generator's program and script."""
 
     tool: Path
     script: Path
@@ -66,7 +66,7 @@ class Shot:
     method: str
     path: str
     body: str
-    host: str = "lab"  # Host header of the probe; k6 and wrk use the URL's
+    host: str = "lab"  # Host header of the probe; the generators use the host of the URL
     more: Mapping[str, str] = field(
         default_factory=dict
     )  # additional environment variables of the script
@@ -79,7 +79,7 @@ class Shot:
 
 
 Files = Mapping[str, Path]
-"""Path of each file that a generator must write, by the file's plain name."""
+"""Path of each file that a generator must write, by the file's base name."""
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,9 @@ class Generator:
     must_warm_up: bool
     """True if a warm-up with an exit code other than 0 fails the trial."""
     kept_requests: Callable[[Cell], int]
-    """Upper estimate of the number of requests that the generator stores on the disk."""
+    """Returns an upper estimate of the number of requests that the generator stores on the disk."""
     memory_bytes: Callable[[Cell], int]
-    """Upper estimate of the memory that the generator needs for a load."""
+    """Returns an upper estimate of the memory that the generator needs for a load, in bytes."""
 
 
 def shot_of(

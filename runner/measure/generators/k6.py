@@ -30,10 +30,10 @@ The time limit of such a load follows from this rate. At the limit k6 drops the 
 iterations, which makes the trial invalid.
 """
 SLOWEST_OWN_RPS = 20
-"""The lowest rate for a user's API, whose iterations may have several requests and pauses."""
+"""The lowest rate that is assumed for a user's API, whose iterations may have several requests."""
 FASTEST_RPS = 15_000
 """Iterations per second that k6 cannot exceed on one core, by experience."""
-WARM_UP_USERS = 10  # users in the warm-up of an open load that names no number of users
+WARM_UP_USERS = 10  # users in the warm-up of an open load, if the load names no number of users
 MOST_WARM_UP_USERS = 100
 
 
@@ -59,7 +59,8 @@ def measured(cell: Cell, shot: Shot, files: Files, output: Output, load_part: Lo
 def warm_up(cell: Cell, shot: Shot, files: Files) -> Command:
     """Return the command of the warm-up, a closed load."""
     users = min(cell.shape.users or WARM_UP_USERS, MOST_WARM_UP_USERS)
-    # A ramp from `users` to `users`, because k6 accepts no `constant-vus` of less than a second.
+    # This is a ramp from `users` to `users`, because k6 accepts no `constant-vus` of less than a
+    # second.
     stages = [{"target": users, "duration": f"{round(1000 * cell.warmup_s)}ms"}]
     scenario = {
         "executor": "ramping-vus",
@@ -88,7 +89,7 @@ def read_warm_up(files: Files) -> WarmedUp:
 
 
 def _statistic(metrics: Mapping[str, Any], metric: str, name: str) -> float | None:
-    """Return a statistic of k6's summary; None if it lacks the metric, which had no samples."""
+    """Return a statistic of k6's summary; None if the metric had no samples and so is missing."""
     return float(metrics[metric][name]) if metric in metrics else None
 
 
@@ -113,7 +114,9 @@ def memory_bytes(cell: Cell) -> int:
 
     Measured: 0.2 MiB for each virtual user, and 14 kB of garbage for each iteration.
     """
-    users = cell.shape.users or MOST_WARM_UP_USERS  # the warm-up's upper limit, if not known yet
+    # None until a warm-up shows how many users an open load needs; assume the most that a warm-up
+    # has.
+    users = cell.shape.users or MOST_WARM_UP_USERS
     live = 64 * 2**20 + 200_000 * users
     limit = max(0, GO_MEMORY_BYTES - live) if "GOMEMLIMIT" in garbage_collector() else 4 * live
     return live + min(limit, 14_000 * iterations(cell))
@@ -134,13 +137,13 @@ def _command(
         "--no-usage-report",
         "--quiet",
         "--log-output=stderr",
-        "--address=",  # its API would listen on port 6565
+        "--address=",  # otherwise k6's API would listen on port 6565
         *options,
         str(shot.script),
     )
     env = {"TARGET_URL": shot.url, "METHOD": shot.method, "BODY": shot.body, "MODE": cell.mode}
     env |= {"SCENARIO": json.dumps(scenario), **shot.more, **collector}
-    env["HOME"] = str(folder)  # k6 finds no configuration there, on any machine
+    env["HOME"] = str(folder)  # k6 finds no configuration file there, on any machine
     return Command(argv, env, timeout_s)
 
 
@@ -163,7 +166,7 @@ def _scenario(cell: Cell) -> _Scenario:
                 "executor": "shared-iterations",
                 "vus": load.users,
                 "iterations": load.iterations,
-                # k6's default of 10 min would drop the rest of a long run.
+                # k6's default limit of 10 min would drop the remaining iterations of a longer load.
                 "maxDuration": f"{limit_s}s",
             }
             return _Scenario(counted, limit_s)

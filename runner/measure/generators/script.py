@@ -30,19 +30,19 @@ _IMPORTED = re.compile(
     r'retrieved from the resolved url "(?P<https>[^"]+)"|'
     r"imports are file and https, (?P<http>http://\S+) has `http`"
 )
-"""k6's messages about a script that imports a URL (k6's internal/loader/loader.go)."""
+"""Pattern of k6's messages about a script that imports a URL (k6's internal/loader/loader.go)."""
 _EXTENSIONS = re.compile(r"unknown modules \[([^\]]*k6/x/[^\]]*)\]")
-COPY = "files"  # folder of the script's copy, beside the wrapper
+COPY = "files"  # name of the folder with the script's copy, beside the wrapper
 
 
 @dataclass(frozen=True)
 class Script:
     """A script that k6 can load, with all files that it imports and opens."""
 
-    name: str  # its path among `files`
-    files: dict[str, bytes]  # by path relative to their common folder
+    name: str  # the path of the script's own file in `files`
+    files: dict[str, bytes]  # content by path relative to the files' common folder
     unused: tuple[str, ...]  # exports that the lab does not use: options, handleSummary
-    # the load that its own options define; None if the lab defines it
+    # the load that the script's own options define; None if the lab defines the load
     written: Written | None = None
 
     @property
@@ -54,7 +54,7 @@ class Script:
 
     @property
     def reads_base_url(self) -> bool:
-        """True if any of its files names BASE_URL on a line that is not a comment."""
+        """True if any of the script's files names BASE_URL on a line that is not a comment."""
         lines = (
             line for data in self.files.values() for line in data.splitlines() if BASE_URL in line
         )

@@ -43,7 +43,7 @@ def warm_up(cell: Cell, shot: Shot, files: Files) -> Command:
 
 
 def read_warm_up(_files: Files) -> WarmedUp:
-    """Return no results: the warm-up ran at a given rate, so it shows nothing about capacity."""
+    """Return no results: the warm-up had a given rate, so it shows nothing about the capacity."""
     return WarmedUp()
 
 

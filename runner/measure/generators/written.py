@@ -12,7 +12,7 @@ from runner.shapes import Duration, Form, Iterations, Sweep
 MOST_USERS = 10_000
 MOST_ITERATIONS = 1_000_000
 MOST_S = 3600.0
-"""Upper limits of a script's load; the options of `bench run` have the same limits."""
+"""Upper limits of the users, iterations and seconds of a script's load, as for `bench run`."""
 SET_UP_S = 60.0
 """k6's default time limit of setup(), and also of teardown()."""
 BY_COUNT = ("shared-iterations", "per-vu-iterations")
@@ -31,11 +31,11 @@ class Written:
     users: int
     """Highest number of virtual users."""
     longest_s: float
-    """Longest duration, including setup(), teardown(), and k6's grace for the last iterations."""
+    """Longest duration of the load, with setup(), teardown() and k6's grace for last iterations."""
     words: str
     """The script's scenarios in words."""
     functions: tuple[str, ...]
-    """Functions of the scenarios, other than the default one."""
+    """Names of the functions that scenarios run, other than the default function."""
 
 
 def seconds_of(text: object, default_s: float = 0.0) -> float:
@@ -96,14 +96,14 @@ def read_written(path: Path, inspected: Mapping[str, Any]) -> Written:
 
 @dataclass(frozen=True)
 class _Load:
-    """The load of one scenario."""
+    """The load that one scenario of a script defines."""
 
     form: Form
     users: int
     end_s: float
-    """End of its last stage, in seconds since the begin of the test."""
+    """End of the scenario's last stage, in seconds since the begin of the test."""
     iterations: float
-    """Number of iterations that it begins; 0 if its users repeat iterations for a given time."""
+    """Number of iterations of the scenario; 0 if its users repeat iterations for a given time."""
 
     @classmethod
     def of(cls, scenario: Mapping[str, Any], most_users: int) -> "_Load":

@@ -67,7 +67,7 @@ WRK = Generator(
     warm_up=warm_up,
     warm_up_files=(RESULT,),
     read_warm_up=read_warm_up,
-    # wrk's exit code says nothing, because a signal ends wrk if the warm-up is shorter than 1 s.
+    # The exit code of wrk's warm-up says nothing, because a signal ends a warm-up shorter than 1 s.
     must_warm_up=False,
     # wrk stores a histogram instead of every request, so it needs only a few MiB of memory.
     kept_requests=lambda _cell: 0,
