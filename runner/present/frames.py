@@ -71,7 +71,7 @@ class Tables:
         return self._compared(self.trials["tool"].eq(tool) & ~self._offered & ~inserts)
 
     def sealed(self, tool: str) -> pd.DataFrame:
-        """Return the sealed trials among the trials of `of`."""
+        """Return those trials that `of` returns and that are sealed."""
         return sealed_trials(self.of(tool))
 
     def timed(self, tool: str) -> pd.DataFrame:
@@ -196,7 +196,7 @@ def limits_of(trials: pd.DataFrame) -> pd.Series[Any]:
 
 
 def has_cause(trials: pd.DataFrame, cause: Cause) -> pd.Series[bool]:
-    """Return a mask of the trials whose verdict was decided by this rule."""
+    """Return a mask of the trials whose verdict was decided by the rule `cause`."""
     return trials["verdict_cause"].eq(cause.value)
 
 
@@ -298,7 +298,7 @@ def tables_of(manifest: Manifest, rows: Iterable[Mapping[str, Any]]) -> Tables:
 
 
 def _read(path: Path, table: str, remedy: str) -> pd.DataFrame:
-    """Read a table; raise LabError if it is damaged or lacks a column that every run has."""
+    """Read a table; raise LabError if the file is damaged or lacks a required column."""
     try:
         if (rows := pq.read_metadata(path).num_rows) > MOST_ROWS:
             raise ValueError(f"it has {rows:,} rows, which is more than a run of the lab can have")
@@ -333,7 +333,7 @@ def _typed(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     """
 
     def as_floats(column: pd.Series[Any]) -> pd.Series[float]:
-        if pd.api.types.is_numeric_dtype(column):  # numbers or flags without a null
+        if pd.api.types.is_numeric_dtype(column):  # columns of numbers or flags, without a null
             return column.astype(float)
         are_flags = pd.api.types.is_bool_dtype(column.dropna().infer_objects())
         return (column.map({True: 1.0, False: 0.0}) if are_flags else pd.to_numeric(column)).astype(
@@ -467,10 +467,9 @@ class LoadName:
 
     full: str
     brief: str
-    """The name for a label with little room: `wrk-matrix, kept 100, 0.5 core`."""
+    """The load's name for small labels: `wrk-matrix, kept 100, 0.5 core`."""
     shape: str
-    """Connections, rate or users, and pool; the name of the workload if the load has none of these.
-    """
+    """Connections, rate or users, and pool size; if the load has none of these, its workload."""
     terms: str
     """CPU quotas, slices, and whether idle CPUs slept; empty if there is nothing to say."""
     terms_without_slices: str
@@ -510,7 +509,7 @@ def _shape_words(row: Mapping[Any, Any]) -> list[str]:
 
 
 def _brief_shape_words(row: Mapping[Any, Any]) -> list[str]:
-    """Return the same words in a shorter form: `kept 100` for 100 keep-alive connections."""
+    """Return the words of `_shape_words` in a shorter form: `kept 100` for 100 kept connections."""
     kept_or_closed = {"keepalive": "kept", "close": "closed"}.get(row["mode"])
     if row["connections"] >= 0 and kept_or_closed:
         return [f"{kept_or_closed} {row['connections']:.0f}", _demand_words(row, brief=True)]

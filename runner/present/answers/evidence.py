@@ -31,8 +31,9 @@ NO_CLOSED_LOAD_BY_K6 = (
     "This run has no sealed trial of a closed load by k6, which is what this page is about."
 )
 PERCENTILES = {"p50": "median", "p95": "p95", "p99": "p99"}
-"""Percentile that both generator and probe have -> its name in sentences."""
-SETTLED = 0.1  # share of a load left out at its start, because users start one after the other
+"""Percentile that generator and probe both measure -> the percentile's name in sentences."""
+SETTLED = 0.1
+"""Share of a load that is left out at its start, because users start one after the other."""
 
 
 def trial_words(case: Case) -> str:
@@ -255,9 +256,9 @@ class Weighed:
     name: str
     unit: str
     below: str
-    """What it means if the value is 0 or below `limit`."""
+    """Meaning of a value that is 0 or below `limit`."""
     beyond: str
-    """What any other value means."""
+    """Meaning of any other value."""
     limit: float = 0.0
 
 

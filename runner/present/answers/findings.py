@@ -46,9 +46,9 @@ ONLY_SEARCHES = (
     "Every trial of this run is a step of a search, at a rate of its own: there is no rate to say."
 )
 MOST_FINDINGS = 5
-"""Most findings of a run."""
+"""Largest number of findings of a run."""
 MOST_ON_FIRST_SCREEN = 3
-"""Most findings on the first screen of the report."""
+"""Largest number of findings on the first screen of the report."""
 Row = Mapping[Hashable, Any]
 
 
@@ -126,7 +126,7 @@ def _alone(tables: Tables, sealed: pd.DataFrame) -> str:
     is_of_cell = sealed["load"].eq(cell["load"]) & sealed["server"].eq(cell["server"])
     trials = ratios.compared(tables, sealed[is_of_cell])
     phrase = load_phrase(trials.iloc[0].to_dict())
-    if tables.manifest.origin is not None:  # an imported run does not know the server's CPUs
+    if tables.manifest.origin is not None:  # for an imported run the server's CPUs are not known
         size = phrase.partition(", ")[2]
         phrase = size[0].upper() + size[1:]
     said = f"{phrase} {cell['server']} answers {number(cell['rps'])} requests/s"
@@ -197,7 +197,7 @@ def _blocks_left_out_words(tables: Tables) -> list[str]:
 
 
 def known_ratios(tables: Tables) -> pd.DataFrame:
-    """Return the rows of `ratios.frame` that have a ratio; leave out ratios to yardsticks."""
+    """Return the rows of `ratios.frame` that have a ratio, without the ratios to yardsticks."""
     pairs = ratios.frame(tables)
     return pairs[~pairs["server"].isin(YARDSTICKS) & pairs["why"].eq("")]
 

@@ -29,7 +29,7 @@ COLUMN_OF_HEADING = {
     "most in use": "pool_in_use",
     "rows": "rows",
 }
-"""Heading -> column of the summary that is also shown for loads with a database."""
+"""Heading -> column of the summary. Tables of loads with a database show these columns, too."""
 
 
 def findings(tables: Tables) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ READING = (
     "been missed in more than one of five campaigns like this one."
 )
 SMALLEST_SHOWN_RATIO = 1 + 1e-5
-"""Detectable ratios below this are not reported; they occur in trials without any noise."""
+"""Detectable ratios below this are not reported; such ratios come from trials without any noise."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ _TIMES = {
     "p99, ms": "latency_p99_ms",
 }
 MOST_SHOWN = 20
-"""Most endpoints of a trial that a page shows; the table of the run has all of them."""
+"""Largest number of endpoints of a trial on a page; the run's table has all endpoints."""
 TAIL = 0.01
 """Share of all requests that count as the tail: the slowest requests."""
 CHANCE = 0.01

@@ -97,7 +97,9 @@ SUMMARY_COLUMNS = (
     *(f"{name}_{end}" for name in MEANS for end in ("low", "high")),
 )
 CARRIED = {"p95_ms": 0.95, "p99_ms": 0.99, "first_byte_p99_ms": 0.99}
-"""Column of the summary -> its quantile; the column is NaN if a trial has too few requests for it.
+"""Column of the summary -> its quantile.
+
+The column is NaN if a trial has too few requests for the quantile.
 """
 FAILED = "failed"  # heading of the column with the share of failed requests
 RANK = "rank by requests/s (same letter: a tie)"
@@ -162,7 +164,8 @@ def _summary(cell: pd.DataFrame, tails_ms: pd.Series[float]) -> dict[str, object
     fewest = sealed["requests"].min()
     requests = sealed["requests"].sum()
     found = {
-        **first,  # has more than is needed; only `SUMMARY_COLUMNS` become columns of the table
+        # `first` has more than is needed; only `SUMMARY_COLUMNS` become columns of the table.
+        **first,
         **{name: float(medians[column]) for name, column in MEDIANS.items()},
         **{name: mean.value for name, mean in means.items()},
         **_ends_of(means, len(compared)),
@@ -350,7 +353,7 @@ def reasons_unknown(table: pd.DataFrame) -> tuple[str, ...]:
 
 
 def label(row: Mapping[Any, Any]) -> str:
-    """Return a server's name, marked if the server is there for calibration only."""
+    """Return a server's name; mark the name if the server is there for calibration only."""
     return f"{row['server']} (calibration)" if row["tier"] == CALIBRATION else str(row["server"])
 
 

@@ -41,9 +41,9 @@ from runner.present.why import words as why_words
 from runner.verdict.limits import Limit
 
 MOST_SERVERS = 10
-"""Most rows of the table that compares servers."""
+"""Largest number of rows in the table that compares servers."""
 MOST_CLAIMS = 6
-"""Most claims that a post lists one by one."""
+"""Largest number of claims that a post lists one by one."""
 MOST_SENTENCES = 3
 """Most paragraphs of the finding."""
 NAME_OF_A_FAMILY = re.compile(r"[^\d]+")

@@ -19,7 +19,7 @@ from runner.present.look.palette import PROBE, Identity, pale
 
 ROW_IN = 0.28
 BELOW = 0.3
-"""Distance between a server's row and the marks of the probe below it, in rows."""
+"""Distance, in rows, between a server's row and the marks of the probe below that row."""
 LABEL_PT = 7.0  # distance between a dot and its number
 ABOVE_PT = 6.8  # distance between the middle of the number and the line of the range
 
@@ -148,7 +148,7 @@ def _fill(ax: Axes, chart: Chart, group: DotGroup, panel: DotPanel) -> None:
 
 
 def _label(ax: Axes, rows: pd.DataFrame, place: float, panel: DotPanel) -> None:
-    """Write the number beside each dot of a row, unless the next dot is in the way."""
+    """Write its number beside each dot of a row, unless the next dot is in the way."""
     x_in = ax.transData.transform([(x, place) for x in rows["y"]])[:, 0] / style.figure_of(ax).dpi
     following_in = [*x_in[1:], math.inf]
     for row, here_in, next_in in zip(rows.to_dict("records"), x_in, following_in, strict=True):

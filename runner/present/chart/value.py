@@ -118,7 +118,7 @@ class Chart:
     looks: Mapping[str, Identity] = field(default_factory=dict)
     """The look of each server, in the same order in all figures."""
     caption: str = ""
-    key: str = ""  # legend above the panels: meaning of marks and lines
+    key: str = ""  # legend above the panels, with the meaning of marks and lines
     headings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Panel -> its heading and the words below the heading, if servers share a panel.
 
@@ -129,13 +129,13 @@ class Chart:
     dashed: str = ""  # the series drawn as a dashed black line, such as the offered rate
     kind: str = "Line chart"
     statistic: str = "median of the trials"
-    """What a point shows, for the description; more sentences may follow."""
+    """Words for what a point shows, in the description; further sentences may follow them."""
     pale: str = ""  # a sentence on the meaning of pale points; empty if there are none
     noun: str = "load"  # what a panel stands for, as a noun in the singular
     facts: tuple[Fact, ...] = ()
-    """Facts in the description of each panel; empty means the highest point of each line."""
+    """Facts in the description of each panel; if empty, the highest point of each line."""
     nothing: str = "There is nothing to show of this load."
-    """Sentence that replaces an empty panel, or the whole figure if the frame is empty."""
+    """Sentence shown instead of an empty panel, or of the whole figure if it has no data."""
     draw: Callable[[Chart], Figure] | None = None
     """Function that draws the chart; None means `drawing.facets` or `drawing.Shared()`."""
     describe: Callable[[Chart], str] | None = None
@@ -333,7 +333,7 @@ class Registered:
 
     @property
     def place(self) -> str:
-        """A sentence that names the table with the figure's numbers; empty without such a table."""
+        """A sentence that names the table with the figure's numbers; empty without a table."""
         return f" For a table see “{self.table}”." if self.table else ""
 
 
@@ -360,7 +360,7 @@ def chart(
 
 @cache
 def _places() -> dict[str, int]:
-    """Import every module that registers charts; return each module's place in a post."""
+    """Import every module that registers charts; return each module's position in a post."""
     figures = importlib.import_module("runner.present.figures")
     others = sorted(f"figures.{module.name}" for module in pkgutil.iter_modules(figures.__path__))
     modules = [

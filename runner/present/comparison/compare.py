@@ -23,7 +23,7 @@ TOO_FEW_TRIALS = f"fewer than {FEWEST_TRIALS} trials"
 
 @dataclass(frozen=True)
 class Bound:
-    """A ratio known only on one side, because one of the two values is a lower bound."""
+    """A ratio of which only one end is known, because one of the two values is a lower bound."""
 
     ratio: Ratio
     """The ratio with one open end.
@@ -64,7 +64,7 @@ class Measured:
 
     @cached_property
     def sample(self) -> Sample:
-        """The values, indexed by block."""
+        """The quantity of each trial, indexed by block."""
         return sample(self.trials, self.quantity)
 
     @cached_property

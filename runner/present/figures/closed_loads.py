@@ -41,7 +41,7 @@ TICKS = (2.0, *(10.0**power for power in range(1, 9)))
 """The percentiles 50, 90, 99, 99.9 and so on, as 1 / (1 - q)."""
 BIN = math.log(1.01) * 5
 """Width of the density's bins in logarithms: five buckets of 1 %, which together span 5.1 %."""
-MEDIANS_IN = 1.0  # width of the medians' column to the right of the densities
+MEDIANS_IN = 1.0  # width of the column of medians to the right of the densities
 MS = Axis("latency, ms (log scale)", "response time at saturation in ms", " ms", log=True)
 STEADY_PCT = 85.0
 """A server slows down if the rate of the last third is below this percentage of the middle third's.
@@ -165,7 +165,7 @@ def _spectrum_axes(ax: Axes, chart: Chart, panel: str) -> None:
 
 
 def _percentile(x: float) -> str:
-    """Return the percentile at a place on the x axis as text: 99.9 for x = 1000."""
+    """Return the percentile at the position x of the x axis as text: 99.9 for x = 1000."""
     return f"{100 - 100 / x:.10g}"
 
 

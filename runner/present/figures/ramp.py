@@ -37,7 +37,7 @@ from runner.present.statistics.stats import Floats, spread
 ACROSS = 2
 """Number of panels beside each other."""
 PANEL_IN = 1.55  # height of a panel with few servers
-LABEL_IN = 0.215  # height per server that the servers' names beside a panel need
+LABEL_IN = 0.215  # height per server that the names beside a panel need
 LEFT_IN = 0.72
 GAP_IN = 0.68
 SPARE = 1.12
@@ -194,7 +194,7 @@ def _by_second(found: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def _kept(shown: Sequence[ServerLoad], tables: Tables) -> str:
-    """Return in words the highest rate that each server of a load kept, and its limit beyond."""
+    """Return in words the highest rate that each server of a load kept, and its limit above it."""
     by_rate: dict[float, list[str]] = {}
     for cell in shown:
         rate_rps = spread(seconds.kept_rps(cell.trials, tables.throughput)).median

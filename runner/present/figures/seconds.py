@@ -35,8 +35,8 @@ FEWEST_BEYOND = 10
 With 10 requests the relative standard error of their number is 1/sqrt(10) = 32 %.
 """
 KEPT = 0.98
-"""A step's rate is sustained if at least this share of its requests succeeds within the step."""
-SPARE = 2.0  # requests that a step may lack in addition, because they are under way at its end
+"""A step's rate is sustained if at least this share of its requests succeeds during the step."""
+SPARE = 2.0  # requests that may be missing in addition, because they are under way at a step's end
 
 
 def bin_width(trials: pd.DataFrame) -> float:

@@ -25,7 +25,7 @@ FEWEST_OF_QUARTILES = 4
 With fewer trials a band is from minimum to maximum.
 """
 MIDDLE = (0.25, 0.75)
-"""Quantiles of the trials that are the ends of a band."""
+"""Quantiles between which a band lies, if there are enough trials."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def parts_of(tables: Tables, trials: pd.DataFrame) -> list[Part]:
 
 
 def bin_width(parts: list[Part]) -> float:
-    """Return the bin width in seconds, so that the shortest part has at least about ten bins."""
+    """Return the bin width in seconds, so that the shortest slice has at least about ten bins."""
     shortest_s = min(part.end_s - part.begin_s for part in parts)
     return next((width for width in (1.0, 0.5, 0.2) if shortest_s >= 10 * width), 0.1)
 

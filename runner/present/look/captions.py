@@ -17,7 +17,7 @@ IDLE = {
     "system": "left to sleep as the system is set up",
     "both": "kept awake and left to sleep, by load",
 }
-"""How a manifest names the state of idle CPUs -> the same in words."""
+"""A manifest's word for the state of idle CPUs -> the state in words."""
 DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
 
 

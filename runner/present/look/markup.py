@@ -19,8 +19,8 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
-NOT_RANKED = "†"  # marks a value that must not be ranked; HTML also greys its cell
-NOT_LOADED = "not loaded"  # replaces a value of a server that did not run under the load
+NOT_RANKED = "†"  # mark of a value that must not be ranked; HTML also greys the value's cell
+NOT_LOADED = "not loaded"  # text for a server that did not run under the load
 DAGGER = (
     f"{NOT_RANKED} A rate of this load, not a rank of this server: the server was not the limit in "
     "every trial, or the rate was set, or the server is there for calibration."

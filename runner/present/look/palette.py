@@ -74,7 +74,7 @@ OTHER_FAMILIES = (
 )
 
 SHADE = ("#FBE3B3", "#453615")
-"""Colours that highlight a stretch of time: (on white, on dark)."""
+"""Colours that highlight a time in a figure: (on white, on dark)."""
 SHADE_EDGE = ("#E9B44C", "#8F6E24")
 """Colours of the outline of a highlight: (on white, on dark)."""
 

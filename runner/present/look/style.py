@@ -29,7 +29,7 @@ WIDTH_IN = 7.0
 PNG_DPI = 200  # two pixels per CSS pixel, if the figure is 700 CSS pixels wide
 TALLEST_IN = 16.0  # 1,600 pixels on a page 700 pixels wide
 LEAST_OF_PANEL = 0.4
-"""Smallest share of its height to which a panel is shrunk if a figure would be too tall."""
+"""If a figure would be too tall, its panels shrink to no less than this share of their height."""
 TITLE_PT = 15.5
 TEXT_PT = 12.5
 SMALL_PT = 12.0
@@ -48,7 +48,7 @@ BEHIND, GRID = (
 )
 """Colours of the other servers' lines behind a panel's server, and of the grid."""
 HINTING = 1.03
-"""Factor by which text is drawn wider than computed, because letters start on whole pixels."""
+"""Factor by which drawn text may be wider than computed, because letters start on whole pixels."""
 STEPS = ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))  # ticks within a decade, from many to few
 APART_IN = 0.08  # minimum distance between labels of the x axis, in inches
 NO_BREAK = "\u00a0"

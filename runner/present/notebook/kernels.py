@@ -45,7 +45,7 @@ AT_ONCE = min(2, len(os.sched_getaffinity(0)))  # each kernel takes a CPU and a 
 
 @dataclass(frozen=True, eq=False)
 class _Idle:
-    """A kernel that has no notebook; `asked` is the id of the last request sent to it."""
+    """A kernel that has no notebook yet; `asked` is the id of the last request sent to it."""
 
     kernel: KernelManager
     client: BlockingKernelClient

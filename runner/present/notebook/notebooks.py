@@ -39,7 +39,8 @@ LONGEST = ("report", "published")
 """Notebooks that take longest; they start first, so that no kernel waits for them at the end."""
 NEEDS: dict[str, Callable[[Tables], bool]] = {"endpoints": has_script}
 """Notebook without figures -> function that says whether a run has content for it."""
-LONGEST_CELL_S = 900  # cells take seconds even for the largest runs, so a slower cell hangs
+LONGEST_CELL_S = 900
+"""Longest time of a cell; cells take seconds even for the largest runs, so a slower cell hangs."""
 
 
 def execute(

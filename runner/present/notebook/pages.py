@@ -44,19 +44,19 @@ PLAIN = (str, int, float, bool, list, tuple, dict, type(None))
 
 @dataclass(eq=False)
 class Page:
-    """What a notebook shows; each cell of the notebook calls one method."""
+    """The content that a notebook shows; each cell of the notebook calls one method."""
 
     about: str  # the run or runs, in words
     figures: Path  # folder in which figures are saved
-    # name -> function that returns the content of a cell
+    # name of a part -> function that returns the part's blocks, for a notebook's cell
     parts: Mapping[str, Callable[..., Iterable[Block]]]
     charts: Mapping[str, Callable[[], Chart | None]]
-    """Name -> function that returns a figure, or None if the run has no data for the figure."""
+    """Name of a figure -> function that returns it, or None if the run has no data for it."""
     shown: list[str] = field(default_factory=list)  # names of the figures saved so far
     live: bool = False  # True if a reader uses the page interactively; then no file is written
-    provenance: str = ""  # where the figures come from, for the metadata of their files
+    provenance: str = ""  # origin of the figures, for the metadata of their files
     display: Callable[..., object] = display
-    """Function that shows a picture, or the end of the notebook, below the cell."""
+    """Function that shows a picture, or the notebook's end, below the running cell."""
 
     def chart(self, name: str) -> Chart | None:
         """Return a figure as a `Chart`, whose `frame` has its points.
@@ -179,7 +179,7 @@ class RunPage(Page):
     """A page about one run, with all parts and figures that notebooks show."""
 
     tables: Tables  # the tables of the run, for further exploration
-    case: Case | None  # the trial that the page is about, if it is about one
+    case: Case | None  # the trial that the page is about, if it is about a single trial
 
     def __init__(self, run: str, trial: str | None = None) -> None:
         """Read a run: an id, a path, `latest` or `sample`.

@@ -149,7 +149,7 @@ def inserts_answer(tables: Tables) -> Iterator[Block]:
 
 
 def answer(tables: Tables) -> Iterator[Block]:
-    """Yield the most important findings, the reason for a difference, and the warnings."""
+    """Yield the most important findings, why servers differ, and the warnings."""
     yield Bullets((*findings.first_screen(tables), *why_figures.first_sentences(tables)))
     yield _warnings(tables)
 

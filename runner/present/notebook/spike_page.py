@@ -39,7 +39,7 @@ except ModuleNotFoundError:  # the extra `lab` installs it; without it no page i
 CHOSEN = "It was chosen from the list."
 PEAKS_FILE = "cpu-peaks.csv"
 INTERACTIVE = "cpu-spikes"
-"""Name of the figure that is shown as a widget if a reader uses the notebook interactively."""
+"""Name of the figure that is a widget if a reader uses the notebook interactively."""
 PARTS: dict[str, parts.Part] = {
     "trial": lambda view: [Paragraph(spike_words.trial_words(view))],
     "spikes": lambda view: [

@@ -59,7 +59,7 @@ class OurMetric:
     quantity: Quantity
     words: str
     window: str = ""
-    """Window of our metric, if the source does not say which window it used."""
+    """Time over which our CPU peak is averaged, if the source does not say which time it used."""
 
     @property
     def column(self) -> str:
@@ -68,12 +68,12 @@ class OurMetric:
 
     @property
     def label(self) -> str:
-        """Label in figures."""
+        """The metric's label in figures."""
         return f"{self.words}, over {self.window}" if self.window else self.words
 
     @property
     def name(self) -> str:
-        """Name without the unit, for a ratio: `p50`, `CPU peak over 1 s`."""
+        """The metric's name without the unit, for a ratio: `p50`, `CPU peak over 1 s`."""
         name = self.words.split(",", maxsplit=1)[0]
         return f"{name} over {self.window}" if self.window else name
 
@@ -96,7 +96,7 @@ METRICS: dict[str, tuple[OurMetric, ...]] = {
         OurMetric(PEAK_100MS, "CPU peak, %", "100 ms"),
     ),
 }
-"""Published metric -> our metrics that correspond to it; for a CPU peak, one for each window."""
+"""Published metric -> our metrics for it; for a CPU peak, one for each averaging time."""
 WORKLOADS = {
     "experiments": ("experiments", "rates"),
     "experiments-md5": ("experiments-md5", "rates-md5"),
@@ -175,7 +175,7 @@ class Counterpart:
 
     @property
     def absence(self) -> str:
-        """Why the cell has no number; empty if it has one."""
+        """Why the cell has no number for the metric; empty if it has a number."""
         if len(self.sealed):
             return ""
         if len(self.trials):
@@ -300,7 +300,7 @@ def counterpart(tables: Tables, number: Number, server: str) -> Counterpart:
     """
     trials = closed(tables, number.scenario)
     trials = trials[trials["mode"] == number.mode]
-    if number.metric == "cpu_peak":  # under a quota the CPU use cannot show a peak
+    if number.metric == "cpu_peak":  # under a quota, CPU use cannot show a peak
         trials = trials[(trials["share"] == 1) & np.isinf(trials["quota_cores"])]
     sought = (
         f"{WORKLOADS.get(number.scenario, (number.scenario,))[0]}, "

@@ -55,7 +55,7 @@ def beside_ours(tables: Tables) -> Chart:
     for each in sorted(known, key=lambda each: each.place):
         groups.setdefault(each.group, []).append(each.row)
     for group in dict.fromkeys(each.group for each in known):
-        groups[group] = groups.pop(group)  # puts the groups into the order of the sources
+        groups[group] = groups.pop(group)  # this puts the groups into the order of the sources
     own = sum(not mark.hollow for each in known for mark in each.row.marks)
     key = (
         "Right of 1 Rust is ahead: it does more, or takes less. Diamond: published. Dot: this run, "
@@ -77,7 +77,7 @@ class _PublishedRatio:
 
     group: str
     place: int
-    """Place of the row's quantity within the group."""
+    """Position of the row's quantity within the group."""
     row: forest.ForestRow
 
 

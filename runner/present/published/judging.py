@@ -66,7 +66,7 @@ class Judged:
 
     @property
     def compared(self) -> list[ClaimPart]:
-        """The comparisons that have a ratio and decide the claim."""
+        """The comparisons that have a ratio, and whose outcome counts for the claim."""
         return [
             part for part in self.found.parts if part.ratio is not None and part.outcome != ABSENT
         ]
@@ -288,7 +288,7 @@ class LoadTrials:
     """The trials of one load under all conditions (`TERMS`)."""
 
     label: str
-    """Short name of the load."""
+    """Short name of the load, for the ratios of a claim."""
     trials: pd.DataFrame
     sought: str
     """The load in words, for a sentence that says that there are no trials."""

@@ -84,7 +84,7 @@ class Finding(Enum):
 
 
 Combine = Literal["all", "any"]
-"""Whether a claim is about all of its comparisons or about any of them."""
+"""Whether all comparisons of a claim must hold, or any one of them."""
 PRIORITIES: dict[Combine, tuple[str, ...]] = {
     "all": (FAILS, ABSENT, CLOSE, HOLDS),
     "any": (HOLDS, ABSENT, CLOSE, FAILS),
@@ -101,14 +101,14 @@ def combined_outcome(outcomes: Collection[str], combine: Combine) -> str:
 
 
 class Direction(StrEnum):
-    """How a measured ratio lies beyond the range of a claim."""
+    """How a measured ratio contradicts the range of a claim."""
 
     UNDERSTATED = "understated"
     """The difference is larger than claimed, or there is a difference although none is claimed."""
     OVERSTATED = "overstated"
-    """The difference is smaller than claimed."""
+    """The difference has the claimed direction, but is smaller than claimed."""
     OPPOSITE = "opposite"
-    """The side that is behind according to the claim is ahead."""
+    """The side that is ahead here is behind according to the claim."""
 
 
 def direction_of(
@@ -143,7 +143,7 @@ IN_WORDS: dict[str, str] = {
     Direction.OVERSTATED: "less than claimed",
     Direction.OPPOSITE: "the other way round",
 }
-"""Direction -> the words that pages print."""
+"""Direction of a contradiction -> the words that pages print."""
 
 
 def direction_words(direction: str, *, claims_equality: bool = False) -> str:

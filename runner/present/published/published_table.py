@@ -78,7 +78,7 @@ class Row:
 
     @property
     def ratio(self) -> tuple[float, ...]:
-        """Our number / the published number: for our mean and for both ends of its interval."""
+        """Our number / the published number, for our mean and both ends of its interval."""
         return tuple(
             value / self.number.value for value in (self.ours.value, self.ours.low, self.ours.high)
         )

@@ -81,12 +81,12 @@ def limit_numbers(tables: Tables, cell: Counterpart) -> str:
 
 @dataclass(frozen=True)
 class Timeline:
-    """How to compute one value of a trial from its points over time."""
+    """How to compute one value of a trial from its response times, or its CPU use, over time."""
 
     points: Callable[[pd.DataFrame, Tables], pd.DataFrame]
-    """Function of trials and tables that returns points, with the columns trial_id, t_s, value."""
+    """Function of trials and tables that returns values over time: trial_id, t_s and value."""
     value: Callable[[pd.Series[float]], float]
-    """Function that turns a trial's points (values indexed by t_s) into one value."""
+    """Function that turns the values of a trial, indexed by t_s, into one value."""
 
 
 def sample_for(quantity: Quantity, tables: Tables, cell: Counterpart) -> Sample:
@@ -120,4 +120,4 @@ TIMELINES = {
 }
 """Name of a quantity that has no column in the trials table -> how it is computed."""
 CLAIM_QUANTITIES = {quantity.name: quantity for quantity in catalogue.OF_A_CLAIM}
-"""Name in claims.toml -> quantity."""
+"""Name of a quantity in claims.toml -> the quantity."""

@@ -174,7 +174,7 @@ def counters_race(tables: Tables) -> Outcome:
 # --- further observations -------------------------------------------------------------------------
 
 Cells = Sequence[tuple[Counterpart, ...]]
-"""For each ratio of the claim, the cells from which it was computed."""
+"""For each ratio of a claim, the cells from which the ratio was computed."""
 
 
 def cpu_peaks(tables: Tables, cells: Cells) -> Iterator[str]:

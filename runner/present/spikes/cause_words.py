@@ -11,7 +11,7 @@ from runner.present.spikes.hindrance import Hindrance, Hold
 from runner.present.spikes.view import View
 
 ONE_THREAD = 0.8
-"""A spike is attributed to one thread if the thread made at least this share of its CPU use."""
+"""A spike is attributed to one thread if that thread made at least this share of its CPU use."""
 
 
 def cause_words(spike: Spike, found: Explanation) -> str:

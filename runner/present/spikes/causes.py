@@ -28,9 +28,9 @@ from runner.present.statistics.stats import Floats
 
 HALF = 0.5
 CATCHING_UP_S = 3.0
-"""Length of the time before a spike, in seconds, in which missing CPU time is searched."""
+"""Seconds before a spike in which CPU time that the server missed is searched."""
 APART_S = 0.25
-"""Longest time, in seconds, between the end of a hindrance and the start of its spike."""
+"""Longest time, in seconds, between the end of a hindrance and a spike that it may have caused."""
 
 
 class Cause(StrEnum):
@@ -79,7 +79,7 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A possible cause, and the CPU time above the baseline that it accounts for (NaN: unknown)."""
+    """A possible cause, and the CPU time above the baseline that it explains (NaN: unknown)."""
 
     cause: Cause
     accounted_ms: float = math.nan
@@ -166,7 +166,7 @@ def _sum_within(windows: Windows, spike: Spike) -> float:
 class _Count:
     """The values of one counter in the answers of GET /stats, with the answers around a spike.
 
-    `first` is the place of the last answer before the spike. `last` is the place of the second
+    `first` is the index of the last answer before the spike. `last` is the index of the second
     answer after the spike, because Go updates its numbers only when a collection ends.
     """
 

@@ -69,15 +69,16 @@ class Events:
     kind: str
     intervals: Floats = field(default_factory=lambda: np.empty((0, 2)))
     amounts_ms: Windows | None = None
-    """Lost time, or pause time, by window; None if this kind of event has no amount."""
+    """Lost time or pause time of each window; None if this kind of event has no amount."""
     every_s: float = math.nan  # median number of seconds between two observations; NaN if unknown
-    unknown: str = ""  # why nothing is known about this kind; empty if it was observed
+    unknown: str = ""  # why it is not known when such events happened; empty if it is known
     count: int = 0  # number of events within the tested windows
-    covered: float = 0.0  # share of the tested windows that have such an event
+    covered: float = 0.0  # share of the tested windows in which there is such an event
     together: int = 0  # number of spikes that overlap such an event
     expected: float = math.nan  # share of spikes that would overlap such an event by chance
     p: float = math.nan
-    least_p: float = math.nan  # smallest p-value that these spikes and events could have
+    least_p: float = math.nan
+    """Smallest p-value that is possible with this number of spikes and events."""
     p_holm: float = math.nan
 
 
@@ -256,7 +257,7 @@ def by_shift(spikes: Sequence[Range], there: NDArray[np.bool_]) -> NDArray[np.in
     total = np.zeros(len(there), dtype=np.int64)
     for first, after in spikes:
         in_a_circle = np.pad(there, (0, after - first - 1), mode="wrap")
-        # Whether a spike of this length would overlap an event, by the window in which it begins.
+        # For each window: whether a spike of this length that begins there would overlap an event.
         overlaps = np.any(sliding_window_view(in_a_circle, after - first), axis=1)
         total += overlaps[(first - shifts) % len(there)]
     return total

@@ -45,7 +45,7 @@ NUMBER_ROOM = 0.035  # share of the panel's width that a spike's number needs
 
 @dataclass(frozen=True)
 class _Panel:
-    """One of the stacked panels; `words` stand below its name, and `label` beside its y axis."""
+    """One of the figure's panels; `words` stand below its name, and `label` beside its y axis."""
 
     name: str
     words: str
@@ -53,7 +53,7 @@ class _Panel:
     height_in: float
     draw: Callable[[Axes], None]
     read: Callable[[float, float], str]
-    """Function of a second and a height that returns the values there, for the reader's pointer."""
+    """Function of a time in seconds and a height in the panel that returns the values there."""
 
 
 @chart("cpu-spikes", notebook="cpu_spikes", needs=has_samples, subject=View)

@@ -50,8 +50,12 @@ BASELINE_S = 10.0
 LIMIT = 5.0
 FEWEST_WINDOWS = 2
 FLOOR_PCT = 2.0
-"""Smallest deviation of CPU use, in % of a core. It makes a spike at least 10 % of a core high."""
-NORMAL = 1.4826  # ratio of the standard deviation to the MAD, for normal noise
+"""Smallest deviation that is assumed for CPU use, in % of a core.
+
+It makes a spike at least 10 % of a core high.
+"""
+NORMAL = 1.4826
+"""Ratio of the standard deviation to the MAD (median absolute deviation) of normal noise."""
 CHANCE = 0.01
 SETTLING_S = 1.0
 END_S = 1.0
@@ -64,7 +68,7 @@ ROUNDING_S = 1e-6
 
 
 class Windows(NamedTuple):
-    """Intervals in order of time, each with a value."""
+    """Consecutive intervals of time, each with a value, such as the sampler's windows."""
 
     start_s: Floats
     end_s: Floats
@@ -73,7 +77,7 @@ class Windows(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Stretch:
-    """A part of a load; times are seconds since the load began."""
+    """A stretch of time within a load, in seconds since the load began."""
 
     start_s: float
     end_s: float
@@ -90,7 +94,7 @@ class Stretch:
 
 @dataclass(frozen=True, kw_only=True)
 class Spike(Stretch):
-    """A stretch of windows above the limit."""
+    """A stretch of windows in which CPU use is above the limit."""
 
     height_pct: float  # height of the highest window above its baseline, in % of a core
     baseline_pct: float  # baseline of the highest window

@@ -31,7 +31,7 @@ nanoseconds. It has to be smaller, because a server that needs little CPU only w
 milliseconds at a time, even beside a busy program.
 """
 LEAST_LOST_MS = 30.0
-"""Least lost time of a stretch that is reported, in ms."""
+"""Lost time, in ms, from which on a stretch is reported."""
 
 
 OTHERS_WINDOWS = 4
@@ -43,7 +43,7 @@ which is a fifth of a window.
 
 
 class Hold(StrEnum):
-    """What held a server back."""
+    """The kind of thing that held a server back."""
 
     STOPPED = "stopped"
     STOLEN = "stolen"

@@ -33,7 +33,7 @@ from runner.store import RunFolder
 
 MOST_OF_MORE = 0.5
 FEWEST_SAMPLES = 10
-"""Fewest samples that a spike must have before its function is named."""
+"""Number of perf's samples that a spike must have so that its function is named."""
 ALPHA = 0.01
 
 
@@ -51,7 +51,7 @@ class Timeline:
 
     @property
     def highest(self) -> float:
-        """Height of the highest counted spike, in deviations; 0 if there is no spike."""
+        """Height of the highest counted spike, in deviations; 0 if no spike counts."""
         return max((spike.deviations for spike in self.track.counted), default=0.0)
 
 

@@ -24,7 +24,7 @@ class View:
     """
 
     case: Case
-    why: str  # why this trial is shown, in a sentence
+    why: str  # sentence that says why this trial is shown
     samples: pd.DataFrame  # the trial's rows of the resources table
     tracks: dict[str, Track]  # CPU use by subject, the server first
     events: tuple[Events, ...]
@@ -50,7 +50,7 @@ class View:
 
     @property
     def highest(self) -> int | None:
-        """The number of the highest counted spike in the displayed part; None if there is none."""
+        """The number of the highest spike in the displayed part that counts; None without one."""
         counted = {
             number: spike.height_pct
             for number, spike in self.numbered.items()

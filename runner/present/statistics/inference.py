@@ -47,7 +47,7 @@ simulates the rate of wrong decisions.
 POWER = 0.8
 FEWEST_TRIALS = 5
 """Fewest trials that each side of a ratio needs: fewer trials do not show how much they vary."""
-ROUNDING = 1e-12  # differences of logarithms below this are rounding errors of equal values
+ROUNDING = 1e-12  # smaller differences of logarithms are rounding errors of equal values
 Sample: TypeAlias = "pd.Series[float]"
 """The trials of one cell: positive values, indexed by the block of each trial.
 

@@ -27,7 +27,7 @@ from runner.present.statistics.stats import Floats
 RESAMPLES = 9_999
 SEED = 20_261_121
 DRIFT_RESAMPLES = 1_999
-EXACT_BLOCKS = 14  # highest number of blocks (n) for which all 2^n permutations are tried
+EXACT_BLOCKS = 14  # largest number n of blocks for which all 2^n permutations are tried
 RESOLUTION = 10
 """A permutation test is used only if its smallest possible p-value, times this, is within `alpha`.
 
@@ -200,7 +200,8 @@ def drift(order: ArrayLike, values: ArrayLike, cells: Iterable[Hashable]) -> Dri
     if not norm:
         return None
     observed = float(at @ over)
-    # Each row is one shuffle: the values of each cell, in random order, at the places of that cell.
+    # Each row is one shuffle: the values of each cell are put in random order at that cell's
+    # indexes.
     places = frame.groupby("cell", sort=False).ngroup().to_numpy()
     keys = places + np.random.default_rng(SEED).random((DRIFT_RESAMPLES, at.size))
     shuffled = np.empty_like(keys)

@@ -51,7 +51,7 @@ FEW_SESSIONS = "fewer than 2 complete sessions"
 OF_CLOSED_LOADS = (CPU_PER_REQUEST, THROUGHPUT, MEMORY)
 OF_OPEN_LOADS = (P50, P90, P95, P99)
 SHOWN = OF_THE_COUNTERS
-"""Quantities that are shown to explain the other quantities, and that decide nothing."""
+"""Quantities that are only shown to explain the others; the outcome does not depend on them."""
 DECIDING = (CPU_PER_REQUEST, THROUGHPUT)
 """Quantities of the closed load that must be decided so that the run can end early."""
 
@@ -67,19 +67,19 @@ class Row:
     judged: Judged | None
     """The decision about the quantity; None if it cannot be compared."""
     why: str = ""
-    """Why the quantity cannot be compared; empty if it can."""
+    """Why the quantity cannot be compared; empty if it can be."""
     is_deciding: bool = False
     is_shown_only: bool = False
 
     @property
     def outcome(self) -> Outcome | None:
-        """The decision; None if the quantity cannot be compared, or is only shown."""
+        """The decision about head; None if the quantity cannot be compared, or is only shown."""
         return None if self.judged is None or self.is_shown_only else self.judged.outcome
 
 
 @dataclass(frozen=True)
 class _Followed:
-    """A quantity under a load, with the trials that have a value of it."""
+    """A quantity under a load, with the trials in which it has a value."""
 
     load: str
     quantity: Quantity

@@ -26,9 +26,12 @@ Each is about a fifth larger than the previous one.
 CONFIRMING = 4
 """Number of sessions after a suspicion that must confirm it."""
 SUSPICION_ALPHA = 0.05
-"""Two-sided significance level of a suspicion at each look; a suspicion has no consequence yet."""
+"""Two-sided significance level of a suspicion at each interim look.
+
+It may be lenient, because later sessions must confirm a suspicion before head counts as different.
+"""
 CONFIRMING_ALPHA = 0.2
-"""One-sided level at which the confirming sessions alone must show the difference."""
+"""One-sided significance level at which the confirming sessions alone must show the difference."""
 CONFIRMING_PART = 0.5
 """Share of the border and of the noise that the difference must exceed in the confirming sessions.
 
@@ -56,7 +59,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Rule:
-    """Which difference counts, and how certain it must be."""
+    """Which difference of two commits counts, and how certain it must be."""
 
     fail_above: float
     """The border: the smallest difference that counts, as a share (0.025 for 2.5 %)."""
@@ -103,7 +106,7 @@ class Judged:
     cleared: int = 0
     """Number of suspicions that further sessions did not confirm."""
     confirmed: bool = False
-    """True if further sessions confirmed the difference."""
+    """True if further sessions confirmed the suspected difference."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +119,7 @@ class Effects:
     effect: Floats
     """Head compared with the mean of both bases."""
     noise: Floats
-    """Base again compared with base."""
+    """Base, measured a second time, compared with base."""
 
     @classmethod
     def of(cls, base: Floats, same: Floats, head: Floats, *, more_is_better: bool) -> Effects:

@@ -248,7 +248,7 @@ SIZES = {
 
 @dataclass(frozen=True)
 class SizedCell:
-    """A server under a load; `sizes` are the sizes that the load's name does not say, in words."""
+    """A server under a load; `sizes` are those sizes of the load, in words, that its name lacks."""
 
     server: str
     load: str

@@ -28,12 +28,12 @@ from runner.present.two_runs.compare import cells_of, conditions, samples_of
 from runner.store import RunFolder
 
 AT_EACH_SIDE = 2  # minimum number of runs before and after a change
-LEAST = 6  # minimum number of runs in which changes are searched
+LEAST = 6  # minimum number of runs of a cell in which changes are searched
 SIMULATED = 20_000
-"""Number of simulated series without a change, with which an observed change is compared."""
+"""Number of simulated series without a change, to which an observed change is compared."""
 SEED = 20_261_123
 PANELS = 8
-"""Most panels of the figure; panels with changes come first. The table shows everything."""
+"""Largest number of panels in the figure; panels with changes come first. The table has all."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from runner.present.why.profiles import ORDER, Microseconds, Profiles
 from runner.profiled import KERNEL
 
 LEAST_SHARE = 0.001
-"""A frame with a smaller share of the whole CPU time is not shown, but counted to its caller."""
+"""A frame with a smaller share of the whole CPU time is not shown; its caller gets its time."""
 
 
 class Change(IntEnum):
@@ -63,7 +63,7 @@ class Frame:
 
 @dataclass
 class _Node:
-    """A frame while its stacks are summed up; values are µs per request, by slice."""
+    """A frame whose stacks are still being summed up; values are µs per request, by slice."""
 
     name: str
     us: np.ndarray

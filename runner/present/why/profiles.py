@@ -27,7 +27,7 @@ First come the categories of servers, from the kernel to the application, then t
 PostgreSQL.
 """
 MOST_UNKNOWN = 0.15
-"""Share of unknown CPU time above which a page warns that the profile shows too little."""
+"""If a larger share of the CPU time is unknown, a page warns that the profile shows too little."""
 
 
 @dataclass(frozen=True)

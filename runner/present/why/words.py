@@ -39,7 +39,7 @@ _WHERE = {
 }
 TOTAL = "all"
 MOST_MISSED = 0.05
-"""Largest share by which the samples may differ from the kernel's count without a remark."""
+"""Largest share by which samples may differ from the kernel's count without a remark on it."""
 LEAST_US = 0.05
 """Smallest difference of a category, in µs per request, that a sentence names."""
 

@@ -227,9 +227,10 @@ def test_the_committed_runs_are_answered_in_five_sentences(run):
 
 
 def ranges_by_pandas(tables: Tables, quantity: str) -> list[tuple[str, float, float]]:
-    """Return the range of gin's ratio to axum over the loads of the sample.
+    """Return `gin`, and the range of how many times as good as gin axum is in the sample.
 
-    gin only ran under loads of wrk. With more than one connection, each server was the limit.
+    The ratio is axum / gin for a rate, and gin / axum for a cost. gin only ran under loads of wrk.
+    With more than one connection, each server was the limit, so only these rates are compared.
     """
     trials = tables.trials[tables.trials["status"].eq("sealed")]
     trials = trials[trials["workload"].eq("wrk-matrix")]
