@@ -176,7 +176,7 @@ class TrialProgress(Progress):
     say = staticmethod(note)  # printed above the progress
 
     def plan(self, trials: Sequence[Trial]) -> None:
-        """Set the number of trials."""
+        """Begin to count and to show these planned trials."""
         self._clock = TimeLeft(trials)
         self._total = len(trials)
         self._passed = 0

@@ -69,12 +69,12 @@ class Difference:
 
     @property
     def here_in_words(self) -> str:
-        """The value here, as a text."""
+        """The value in the first of the two runs, as a text."""
         return in_words(self.here)
 
     @property
     def there_in_words(self) -> str:
-        """The value there, as a text."""
+        """The value in the second of the two runs, as a text."""
         return in_words(self.there)
 
     def __str__(self) -> str:

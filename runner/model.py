@@ -319,7 +319,7 @@ class Cell:
 
     @property
     def is_open(self) -> bool:
-        """True if requests begin at planned times, independent of earlier answers."""
+        """True if requests begin at planned times, even if earlier ones are unanswered."""
         return self.load_model == "open"
 
     @property

@@ -212,11 +212,11 @@ class Scale:
     least_s: float
 
     def iterations(self, count: int) -> int:
-        """Return the scaled number of iterations."""
+        """Return the scaled number of iterations, at least `least_iterations`."""
         return max(self.least_iterations, round(count * self.factor))
 
     def seconds(self, time_s: float) -> float:
-        """Return the scaled time in seconds."""
+        """Return the scaled time in seconds, at least `least_s`."""
         return max(self.least_s, time_s * self.factor)
 
 

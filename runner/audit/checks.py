@@ -104,7 +104,7 @@ EXACT_TOOLS = ("wrk", "hey", "oha", "ab", "vegeta", "ghz", "fortio", "h2load", "
 
 
 def audit(rows: pd.DataFrame) -> Audit:
-    """Run every check on rows returned by `reading.read_all`."""
+    """Run every check on the rows that `reading.read_all` returns; return the findings."""
     found: list[Finding] = []
     not_done = []
     for key, law in laws().items():

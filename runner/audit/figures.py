@@ -100,7 +100,7 @@ def _chart(
 
 
 def little(found: Audit) -> Chart | None:
-    """Return the chart of the shares of connections in use; None if they are known for no row."""
+    """Return the chart of the shares of connections in use; None if no row has a known share."""
     rows = found.rows.assign(y=under_way(found.rows)).dropna(subset="y").sort_values("y")
     title = "Little's law: what was under way, of what there was room for"
     x = Axis("rows, the smallest share first", even=True)

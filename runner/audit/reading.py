@@ -42,7 +42,7 @@ from runner.audit.formats.values import (
 from runner.model import LabError
 
 MOST_BYTES = 64 * 2**20
-"""Largest size of a source that is read at once. Only lists of requests are read line by line."""
+"""Largest size of a source. Only lists of requests may be larger: they are read line by line."""
 HEAD_BYTES = 2**16
 """Number of first bytes by which a list of requests is recognised."""
 LONGEST_LINE_BYTES = 2**20

@@ -48,7 +48,7 @@ class _WrongValueError(Exception):
 
 @dataclass(frozen=True)
 class _Reader:
-    """A function that parses a block of lines with these columns."""
+    """A function that parses a block of lines whose columns are `columns`."""
 
     columns: tuple[str, ...]
 

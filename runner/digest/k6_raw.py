@@ -279,7 +279,7 @@ class GroupWriter(AbstractContextManager["GroupWriter"]):
         self._waiting_rows = 0
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """Add rows."""
+        """Add rows; write them to the file once they fill a row group."""
         batches = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches()
         self._waiting += [batch for batch in batches if batch.num_rows]
         self._waiting_rows += rows.num_rows
@@ -302,7 +302,7 @@ class GroupWriter(AbstractContextManager["GroupWriter"]):
 def _writers(
     stack: ExitStack, folder: Path, has_others: bool, is_watched: bool
 ) -> dict[str, GroupWriter]:
-    """Open the files of a spool, by the names of `Rows`; `stack` closes them."""
+    """Open a spool's files, which `stack` closes; return the writers by the names of `Rows`."""
     schemas = {"requests": LABELLED, "users": USERS, "iterations": ITERATIONS}
     if has_others:
         schemas["elsewhere"] = ELSEWHERE
@@ -814,7 +814,7 @@ _NO_REQUESTS = _Requests(np.empty(0, np.int64), np.empty((_POINTS - 1, 0)), np.e
 
 
 def _picked(block: Block, behind_ns: int) -> _Picked:
-    """Return what a block contributes; `behind_ns` is added to its times."""
+    """Return what a block contributes to rows and counts; `behind_ns` is added to its times."""
     labelling = Labelling()
     kept = np.array(
         [
@@ -993,7 +993,7 @@ class _Pairing:
             tally.last_drop_ns = max(tally.last_drop_ns, int(points["end_ns"].max()))
 
     def _note_checks(self, points: Singles) -> None:
-        """Add the results of checks by label."""
+        """Add the results of the script's checks to the tally, by label."""
         for label in np.unique(points["label"]):
             rows = points[points["label"] == label]
             failed = rows[rows["value"] == 0]

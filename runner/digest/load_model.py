@@ -138,7 +138,7 @@ class LoadSeen:
         return (said, *self._by_littles_law())
 
     def _by_littles_law(self) -> tuple[str, ...]:
-        """Return a sentence on how much of the response time may be waiting behind other users."""
+        """Return a sentence on how much of the response time may be waiting for other users."""
         if not self.constant_users or not self.rate_rps or math.isnan(self.fastest_ms):
             return ()
         made_ms = 1000 * self.users / self.rate_rps

@@ -260,7 +260,7 @@ class _OfScript:
     kept: ScriptSlice | None = None
 
     def look(self, database: duckdb.DuckDBPyConnection, points: RequestNumbers) -> None:
-        """Write the tables from the views of a load, or keep the requests if it is one slice."""
+        """Write the tables from a load's views; for one slice, keep its requests instead."""
         if self.of_slice is None:
             parts = parts_of_script(self.run, self.trial)
             write_script_tables(parts, self.trial, database, points)

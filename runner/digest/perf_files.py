@@ -23,7 +23,7 @@ class Sample:
     stack: tuple[str, ...]
     period_ns: int
     at_s: float
-    """Time by the monotonic clock."""
+    """Time of the sample in seconds, by the monotonic clock."""
 
 
 @dataclass(frozen=True)

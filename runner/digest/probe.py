@@ -67,11 +67,11 @@ class ProbeSamples:
 
     @property
     def loads(self) -> int:
-        """Number of loads during which the probe sent requests."""
+        """Number of loads (slices, if there are any) during which the probe sent requests."""
         return int(self.series.max(initial=0)) + 1
 
     def due_within(self, window: Window) -> npt.NDArray[np.bool_]:
-        """Return which requests were due within a load."""
+        """Return a mask of the samples whose requests were due within the time of a load."""
         due_s = (self.scheduled_ns - window.begin_mono_ns) / 1e9
         within: npt.NDArray[np.bool_] = (due_s >= 0) & (due_s < window.seconds)
         return within

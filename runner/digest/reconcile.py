@@ -385,7 +385,7 @@ def database_checks(sent: Sent, measurement: Measurement) -> tuple[Check, ...]:
 
 
 def kept_packets(measurement: Measurement) -> Check:
-    """Check that the kernel dropped no packet because its table of connections was full."""
+    """Check that the kernel dropped no packet because its table of tracked connections was full."""
     dropped = _added(measurement, "dropped_packets") or 0
     return Invariant.PACKETS.check(
         dropped == 0,

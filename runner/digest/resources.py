@@ -74,7 +74,7 @@ class Counter:
         return float(last - first)
 
     def mean_pct(self, begin_s: float, end_s: float) -> float:
-        """Return the mean CPU use from `begin_s` to `end_s`, 100 = one core busy."""
+        """Return the mean CPU use from `begin_s` to `end_s`, in % of a core."""
         return 100 * self.between(begin_s, end_s) / (end_s - begin_s)
 
     def peak_pct(self, begin_s: float, end_s: float, window_s: float) -> float:

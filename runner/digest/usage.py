@@ -86,7 +86,7 @@ def used(counters: Mapping[str, Counter], end_s: float, requests: int) -> dict[s
 
 
 def _cost(subject: str, counter: Counter, end_s: float, requests: int) -> dict[str, float | None]:
-    """Return the cost of a load to the server, or to the database."""
+    """Return the columns with the CPU time and memory that a load cost server or database."""
     rss_bytes = counter.level("rss_bytes", -math.inf, math.inf)
     return {
         f"{subject}_cpu_mean_pct": counter.mean_pct(0.0, end_s),

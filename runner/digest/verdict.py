@@ -167,7 +167,7 @@ def _of_a_load_with_room(e: Evidence) -> Iterator[Rule]:
 
 
 def _what_failed(e: Evidence) -> Cause:
-    """Return what failed more in a load with failures: its requests, or its script's checks."""
+    """Return the cause for a load with failures: failed requests, or failed checks if more."""
     if e.checks_failed_share > e.failed_share:
         return Cause.CHECKS_FAILED
     return Cause.REQUESTS_FAILED

@@ -117,7 +117,7 @@ def _checks(
     measurement: Measurement,
     seen: LoadSeen | None,
 ) -> Iterator[Check]:
-    """Yield the invariants of a load whose size the lab did not choose."""
+    """Yield the checks of a load whose size the lab did not choose."""
     yield from reconcile.summary_checks(points, summary)
     yield from reconcile.own_checks(trial.cell, points, measurement)
     words = "no iteration was completed" if seen is None else " ".join(seen.words())

@@ -259,5 +259,5 @@ def kill_all(living: Callable[[], list[int]], within_s: float = 5.0) -> list[int
 
 
 def members(folder: Path) -> list[int]:
-    """Return the pids in a group."""
+    """Return the pids of the processes in a group."""
     return read_pids(folder / "cgroup.procs")

@@ -67,7 +67,7 @@ class StatsPoll:
             self.close()
 
     def take(self) -> dict[str, float] | None:
-        """Return the numbers of the answer; None if no answer has arrived since the last call."""
+        """Return the numbers of /stats; None if no answer has arrived since the last call."""
         if self._channel is None or not self._asked:
             return None
         try:

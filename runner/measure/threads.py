@@ -88,7 +88,7 @@ class Threads:
             return
         for number, pid in found.items():
             if number not in self._threads:
-                with contextlib.suppress(OSError, ValueError):  # it has ended
+                with contextlib.suppress(OSError, ValueError):  # the thread has ended
                     file = KeptFile(f"/proc/{pid}/task/{number}/schedstat")
                     ran_ns, waited_ns = map(int, file.read().split()[:2])
                     self._threads[number] = _Thread(file, ran_ns, waited_ns)
@@ -96,6 +96,6 @@ class Threads:
     def _found(self) -> Iterator[tuple[int, int]]:
         """Yield the id of each thread, with the pid of its process."""
         for pid in self._pids():
-            with contextlib.suppress(OSError):  # it has ended
+            with contextlib.suppress(OSError):  # the process has ended
                 for name in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - at each tick
                     yield int(name), pid

@@ -363,7 +363,7 @@ def _form_meant(workload: Workload, given: Collection[str]) -> type[Form]:
 
 
 def _check_load(table: Table, load: Load, servers: Collection[str]) -> None:
-    """Raise LabError if sizes of a load contradict each other."""
+    """Raise LabError if a load names an unknown server, or if its sizes contradict each other."""
     for server in load.servers:
         if server not in servers:
             raise table.error("servers", f"{server!r} is not one of the campaign's servers")

@@ -33,7 +33,7 @@ class Kind:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Let pydantic report these words for any fault of the value or of a part of it."""
+        """Let pydantic report this kind's words for any fault in the value."""
         return core_schema.custom_error_schema(
             handler(source), custom_error_type="kind", custom_error_message=self.words
         )
@@ -109,7 +109,7 @@ class Table:
             raise self.error(key, f"unknown key {key!r}: the known keys are {known}") from None
 
     def value(self, key: str, kind: Any) -> Any:
-        """Return one value as its kind, an annotated type; raise LabError if wrong or missing."""
+        """Return a value as its kind, an annotated type; raise LabError if wrong or missing."""
         if key not in self.values:
             raise self.lacks(key)
         try:

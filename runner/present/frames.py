@@ -209,7 +209,7 @@ class LimitCount:
 
 
 def commonest_limits(trials: pd.DataFrame) -> list[LimitCount]:
-    """Return what limited the trials, the most frequent limit first, then by its word."""
+    """Return the trials' limits with their counts, the most frequent first, then by name."""
     counts = Counter(sorted(limits_of(trials))).most_common()
     return [LimitCount(limit, count) for limit, count in counts]
 
@@ -440,7 +440,7 @@ def _verdict_in_words(row: Mapping[Any, Any]) -> _VerdictInWords:
 
 
 def _served_rps(trials: pd.DataFrame) -> pd.Series[float]:
-    """Return the column `served_rps` for runs of versions that did not store it; it is exact."""
+    """Return the exact column `served_rps` for runs of versions that did not store the column."""
     probe_requests = trials["probe_requests"].fillna(0.0)
     probe_failed = trials["probe_failed"].fillna(0.0)
     served: pd.Series[float] = served_rps(
@@ -478,7 +478,7 @@ class LoadName:
 
     @classmethod
     def of(cls, row: Mapping[Any, Any], *, says_idle: bool) -> LoadName:
-        """Return the name of a trial's load; with `says_idle`, it says if idle CPUs slept."""
+        """Return the name of a trial's load; with `says_idle`, the name says if idle CPUs slept."""
         workload = str(row["workload"])
         pool = f"pool of {row['pool_size']:.0f}" if row["pool_size"] >= 0 else ""
         shape = _shape_words(row)

@@ -362,7 +362,7 @@ def _full_disk(run: RunFolder, sites: Sites) -> str | None:
 
 
 def _verdict(digest: Digest | None) -> RecordedVerdict:
-    """Return the fields of trial.json about the verdict; without a digest, it is unknown."""
+    """Return the fields of trial.json about the verdict, which is unknown without a digest."""
     if digest is None:
         return {
             "verdict": Limit.UNKNOWN.verdict,

@@ -220,7 +220,7 @@ _BRIEFLY: dict[Cause, str] = {
 
 
 def _numbers(evidence: Evidence) -> str:
-    """Return the numbers behind a verdict; those present in every verdict come first."""
+    """Return the numbers behind a verdict; numbers that every verdict has come first."""
     parts = [
         _of_the_server(evidence),
         _of_the_generator(evidence),

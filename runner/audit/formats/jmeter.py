@@ -156,7 +156,7 @@ def _whole(text: str) -> int | None:
 
 
 def _moment_ms(text: str) -> float:
-    """Return the time in a text, in ms since 1970; NaN if it is neither a number nor a date."""
+    """Return the time in a text, in ms since 1970; NaN if the text is no number and no date."""
     known = _whole(text)
     if known is not None:
         return known

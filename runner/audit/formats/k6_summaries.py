@@ -89,7 +89,7 @@ def _failed_checks_pct(metrics: Metrics) -> float:
 
 
 def _number(metrics: Metrics, metric: str, *names: str) -> float:
-    """Return the first value of a metric that exists, of those in `names`; NaN if none does."""
+    """Return the first value of a metric that is known among `names`; NaN if none is known."""
     values = metrics.get(metric, {})
     known = [as_number(values[name]) for name in names if name in values]
     return known[0] if known else math.nan

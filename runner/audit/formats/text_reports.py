@@ -93,7 +93,7 @@ def rows_of_reports(text: str, source: str, tools: Sequence[Tool]) -> list[Row]:
 
 
 def _rows_of(report: _Report, text: str, source: str) -> Iterator[Row]:
-    """Yield the rows of a report, with the rounding of its duration."""
+    """Yield the rows of a report, with the rounding error that its printed duration may have."""
     for row in report.tool.rows(_without_margin(text[report.begin : report.end]), source):
         yield row | {"duration_slack_s": half_a_digit("duration_s", row.get("duration_s"))}
 
@@ -166,7 +166,7 @@ QUANTILE = re.compile(
 
 
 def _quantiles(text: str, unit: str = "") -> Row:
-    """Return the printed percentiles in ms; `unit` is the unit of times without a unit."""
+    """Return the printed percentiles in ms; `unit` is that of times printed without a unit."""
     times: dict[float, float] = {}
     for percent, value, printed in QUANTILE.findall(text):
         times.setdefault(as_number(percent), value_of("_ms", f"{value}{printed or unit}"))

@@ -76,7 +76,7 @@ def warm_up(cell: Cell, shot: Shot, files: Files) -> Command:
 
 
 def read_warm_up(files: Files) -> WarmedUp:
-    """Return the results of a warm-up; all are None if its summary is missing or damaged."""
+    """Return the results of a warm-up; all are None if k6's summary is missing or damaged."""
     try:
         metrics = json.loads(files[SUMMARY].read_text(encoding="utf-8"))["metrics"]
         return WarmedUp(

@@ -37,7 +37,7 @@ COPY = "files"  # name of the folder with the script's copy, beside the wrapper
 
 @dataclass(frozen=True)
 class Script:
-    """A script that k6 can load, with all files that it imports and opens."""
+    """A script that k6 accepts, with all files that it imports and opens."""
 
     name: str  # the path of the script's own file in `files`
     files: dict[str, bytes]  # content by path relative to the files' common folder
@@ -47,7 +47,7 @@ class Script:
 
     @property
     def digests(self) -> tuple[tuple[str, str], ...]:
-        """Name and SHA-256 of each file, by name."""
+        """Name and SHA-256 of each file of the script, sorted by name."""
         return tuple(
             (name, hashlib.sha256(data).hexdigest()) for name, data in sorted(self.files.items())
         )
@@ -100,7 +100,7 @@ def _wrap(wrapper: Path, to: Path, script: str, functions: Sequence[str] = ()) -
 
 
 def _inspected(path: Path, outer: Path, k6: Path) -> Mapping[str, Any]:
-    """Return the script's options as `k6 inspect` reports them; raise LabError if it fails."""
+    """Return the script's options as `k6 inspect` reports them; raise LabError if k6 fails."""
     done = _run_k6([str(k6), "inspect", "--execution-requirements", *INSPECTING, str(outer)], outer)
     if done is None or done.returncode != 0:
         said = "" if done is None else _reason(_messages(done.stderr), outer).rstrip(".")
@@ -137,7 +137,7 @@ INSPECTING = ("--include-system-env-vars", "--log-format=json")
 
 
 def _run_k6(argv: Sequence[str], outer: Path) -> subprocess.CompletedProcess[str] | None:
-    """Run a k6 command that only loads a script; return its outcome, None if it takes too long."""
+    """Run a k6 command that only reads a script; return its outcome, None if it takes too long."""
     env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(outer.parent), **FENCE}
     env |= {
         "OPTIONS": "{}",

@@ -228,7 +228,7 @@ def servers_table(case: Case) -> pd.DataFrame:
 
 
 def price_words(case: Case) -> str:
-    """Return the CPU time per request of each server of the run under this load."""
+    """Return the CPU time per request of each server of the run, under the load of the case."""
     table = summary.summarize(case.tables)
     rows = table[(table["load"] == case.row["load"]) & (table["tier"] != CALIBRATION)]
     cost = number(case.row["server_cpu_ms_per_request"])

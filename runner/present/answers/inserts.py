@@ -79,7 +79,7 @@ def findings(tables: Tables) -> tuple[str, ...]:
 
 
 def printable(tables: Tables) -> pd.DataFrame:
-    """Return one row per load with a database and server, as texts."""
+    """Return a table of texts with a row for each server under each load with a database."""
     return summary.printable(_stored(summary.summarize(tables)), COLUMN_OF_HEADING)
 
 
@@ -120,7 +120,7 @@ def _most(tables: Tables, closed: pd.DataFrame, sealed: pd.DataFrame) -> list[st
 
 
 def _ramp(load: str, servers: list[ServerLoad], tables: Tables) -> str:
-    """Return the highest rate that each server sustained on a ramp, and the limit beyond it."""
+    """Return the highest rate that each server sustained on a ramp, and the limit above it."""
     kept = {cell.server: spread(kept_rps(cell.trials, tables.throughput)) for cell in servers}
     part = {
         cell.server: cell.trials

@@ -27,7 +27,7 @@ from runner.present.statistics.inference import FEWEST_TRIALS, mean_of
 if TYPE_CHECKING:
     from matplotlib.figure import (
         Figure,
-    )  # takes most of a second to load, and only drawings need it
+    )  # this import takes most of a second, and only drawings need it
 
 POINT_COLUMNS = ("panel", "server", "series", "x", "y", "low", "high", "solid")
 """Columns of a chart's frame, in which a row is a point. A chart may have more columns."""

@@ -203,7 +203,7 @@ class Sweep:
 
     @property
     def knee_note(self) -> str:
-        """The knee in words; it says so if the generator was the limit beyond the knee."""
+        """The knee in words, which also say if the generator was the limit beyond the knee."""
         words = (
             f"knee: {self.knee.why}" if self.knee.why else f"knee at {plain(self.knee.rate_rps)}/s"
         )

@@ -99,7 +99,7 @@ class SpikePage(RunPage):
             self._choices.value += 1
 
     def show_controls(self) -> None:
-        """Show a list of trials and a slider for the part of the load, if the page is live."""
+        """Show a list of trials, and a slider for the displayed time, if the page is live."""
         if not self.live or self.view is None:
             return
         rows = self.survey[["trial_id", "spikes", "peak_pct"]].itertuples(index=False)

@@ -86,7 +86,7 @@ def hindrances(samples: pd.DataFrame, duration_s: float) -> tuple[Hindrance, ...
 
 
 def _stopped(windows: Windows) -> Iterator[Hindrance]:
-    """Yield the stretches of windows at whose ends the server was stopped by a signal."""
+    """Yield the stretches of windows at whose ends the server was found stopped by a signal."""
     for first, last in runs(windows.value > 0):
         start_s = float(windows.start_s[first])
         end_s = float(windows.end_s[last])
@@ -128,7 +128,7 @@ def others(samples: pd.DataFrame, duration_s: float) -> Windows:
 
 
 def _mean_of_others(samples: pd.DataFrame, duration_s: float) -> Callable[[float, float], float]:
-    """Return a function of two seconds that returns other programs' mean CPU use between them."""
+    """Return a function of two times (s) that returns others' mean CPU use between them."""
     windows = others(samples, duration_s)
 
     def mean_pct(start_s: float, end_s: float) -> float:

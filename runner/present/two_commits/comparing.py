@@ -130,7 +130,7 @@ class Kept:
 
     @property
     def words(self) -> str:
-        """The counts in words."""
+        """How often base and head kept the objective, in words."""
         return (
             f"{self.objective} at the common rate: base kept it in {self.base} of "
             f"{2 * self.sessions}, head in {self.head} of {self.sessions} trials"

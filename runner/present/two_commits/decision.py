@@ -38,7 +38,8 @@ CONFIRMING_PART = 0.5
 It is less than 1 because these sessions are few.
 """
 TIE_ALPHA = 0.005
-"""Two-sided significance level of a tie at each look; it is strict because a tie is final."""
+"""Two-sided significance level of a tie at each interim look; it is strict because a tie is final.
+"""
 LAST_ALPHA = 0.1
 """Two-sided significance level of a tie at the end of a run, which is decided only once."""
 SMALLEST_FOUND = 2.0
@@ -78,7 +79,7 @@ class Rule:
 
     @property
     def alpha(self) -> float:
-        """Two-sided significance level of a suspicion at each look."""
+        """Two-sided significance level of a suspicion about one quantity, at each interim look."""
         return SUSPICION_ALPHA / self.quantities
 
 

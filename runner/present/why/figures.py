@@ -93,7 +93,7 @@ def categories(tables: Tables) -> Chart:
 
 
 def _frame(servers: list[ServerProfile], panel: str) -> pd.DataFrame:
-    """Return a row for each kind of work and server; x is the place of the kind from the top."""
+    """Return a row for each kind of work and server; x is the position of the kind from the top."""
     least_us = LEAST_SHARE * max(each.total.mean for each in servers)
     found = {each.server: {**each.categories, TOTAL: each.total} for each in servers}
     names = [

@@ -149,7 +149,7 @@ def _compared(profiles: Profiles, load: str) -> list[ServerProfile]:
 
 
 def sentences(profiles: Profiles, load: str) -> list[str]:
-    """Return a sentence for each server of a load, which compares it with the cheapest server."""
+    """Return sentences that compare each server of a load with the cheapest server."""
     found = _compared(profiles, load)
     return [difference_words(each.less(found[0])) for each in found[1:]]
 
@@ -169,7 +169,7 @@ def reason(profiles: Profiles, load: str) -> str:
 
 
 def work_words(profile: ServerProfile, most: int = 4) -> str:
-    """Return on which kinds of work a server spends most CPU time per request, at most `most`."""
+    """Return the (up to `most`) kinds of work that cost a server most CPU time per request."""
     kinds = sorted(profile.categories.items(), key=lambda each: -each[1].mean)[:most]
     spent = ", ".join(f"{number(value.mean)} {_WHERE.get(name, name)}" for name, value in kinds)
     return f"{number(profile.total.mean)} µs of CPU time per request, of which {spent}"
