@@ -34,7 +34,8 @@ class Traits:
     size_column: SizeColumn
     """Column of the table of trials that holds the number of a closed load's users."""
     keeps_requests: bool
-    """True if its raw file has every request, so that rates and times by second are known."""
+    """True if the raw file has every request, so that rates and response times by second are known.
+    """
     raw_files: tuple[str, ...]
     """Base names of a load's raw files: the requests, if the generator keeps them, and a summary.
     """
@@ -44,17 +45,17 @@ class Traits:
     Otherwise the use of connections is proven by the number of connections that were accepted.
     """
     says_statuses: bool = False
-    """True if its summary has the number of answers of each status, and their bytes."""
+    """True if the generator's summary has the number of answers of each status, and their bytes."""
     is_optional: bool = False
-    """True if `make setup` leaves it out, because only its own workloads need it."""
+    """True if `make setup` leaves the generator out, because only its own workloads need it."""
     most_rps: float = math.inf
-    """The highest rate of an open load at which its requests begin one by one."""
+    """The highest rate of an open load at which the generator begins requests one by one."""
     runs_scripts: bool = False
     """True if the generator runs scripts, with iterations, virtual users, times to first bytes."""
     keeps_connections_by_itself: bool = True
-    """True if its loads keep connections by default, so that a load's name needs no mode."""
+    """True if the generator keeps connections by default, so that a load's name needs no mode."""
     whole_seconds: bool = False
-    """True if its loads must last whole seconds, unless they are divided into slices."""
+    """True if a load must last whole seconds, unless it is divided into slices."""
     is_divisible: bool = True
     """True if several generators can share a load."""
     lead_s: float = 0.0

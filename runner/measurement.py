@@ -67,7 +67,7 @@ class Placement:
 class Quota:
     """A server's CPU quota set outside the lab, on its control group or on a group above it."""
 
-    cores: float | None = None  # the tightest quota that was found; None if there is none
+    cores: float | None = None  # the tightest quota that was found; None if the server has no quota
     known: bool = True  # False if a group could not be read, because it may have a tighter quota
     shared: bool = False  # True if the lab itself is in a group with such a quota
 
@@ -155,7 +155,7 @@ class GeneratorHost:
 
     cpus: int
     host_cpus: int
-    machine: str  # its id, as in Placement.hosts
+    machine: str  # id of the machine, as in Placement.hosts
 
 
 @dataclass(frozen=True)

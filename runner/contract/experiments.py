@@ -305,7 +305,7 @@ def _invalid() -> Iterator[ExperimentCase]:
             rest = 99 if value is True else 100
             yield rejected(f"percentage {label}", PERCENT, experiment_body(percents=[value, rest]))
     for number in ("-0.01", "-5e-324", "100.00000000000001", "100.01", "1e300", "-1e300"):
-        # The sum is right, but one percentage is out of range.
+        # One percentage is out of range, even if the sum of all is within its tolerance.
         yield rejected(
             f"percentage of {number}",
             PERCENT,

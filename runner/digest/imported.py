@@ -62,7 +62,7 @@ class _Seen:
     """The load that the samples show, and the imported trial with that load as its cell."""
 
     load: LoadSeen | None
-    """Load that the samples show; None if they have no iteration."""
+    """Load that the samples show; None if the samples have no iteration."""
     trial: Trial
 
 

@@ -136,7 +136,7 @@ class Rule:
 
 
 class Invariant(Enum):
-    """An invariant of a trial. Its check is made only by its method `check`."""
+    """An invariant of a trial. Only its method `check` makes the result for one trial."""
 
     HAS_REQUESTS = Rule(
         "1 the samples have HTTP requests",

@@ -138,8 +138,7 @@ class RequestNumbers(Tally):
     """Numbers of the steady time of the load; None without a completed iteration."""
     blocked: int = 0  # requests that k6 did not send, because their host or port was not allowed
     other_ports: tuple[PortUse, ...] = ()
-    """Requests that k6 sent to other ports. Except `all_durations`, no other number includes them.
-    """
+    """Requests that k6 sent to other ports. Of the other fields, only `all_durations` has them."""
     all_durations: Trend | None = None
     """`durations` including requests to other ports; None if there were none."""
     proto: str | None = None

@@ -423,7 +423,7 @@ class _Reconciled:
     """What is known about a load from the summaries of its generators."""
 
     metrics: Metrics = field(default_factory=dict)
-    """Results of the script's checks, if it has any."""
+    """Results of the script's checks; empty if the script has no checks."""
     checks: tuple[Check, ...] = ()
 
 

@@ -197,7 +197,7 @@ def probe_percentiles(
         return {}
     dues_s = [(probe.scheduled_ns - window.begin_mono_ns) / 1e9 for window in windows]
     counted = [probe.due_within(window) for window in windows]
-    # A load without slices also shows the requests due before and after it.
+    # A load without slices also shows the requests that were due before and after the load.
     shown = [each | (len(windows) == probe.loads == 1) for each in counted]
     # In the table, a slice begins at the end of the slice before it.
     begins_s = np.cumsum([0.0, *(window.seconds for window in windows)])

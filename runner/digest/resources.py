@@ -97,7 +97,7 @@ class Counter:
 
 CUMULATIVE = ("cpu_s", "throttled_s", "waited_s", "steal_s", "switches", "interrupts_s", "ran_s")
 MARGIN_S = 0.1
-"""Rows up to this far from a slice are used for it. It is two ticks of the sampler."""
+"""Seconds up to which rows before and after a slice count for it: two ticks of the sampler."""
 
 
 def read_counters(

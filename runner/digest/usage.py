@@ -71,7 +71,8 @@ def used(counters: Mapping[str, Counter], end_s: float, requests: int) -> dict[s
     """Return the CPU and memory columns of trials.parquet that every load has."""
     server = counters.get("server")
     generator = counters["generator"]
-    of_server: dict[str, float | None] = dict.fromkeys(SERVER)  # all None without its process
+    # All None if the server's process was not found.
+    of_server: dict[str, float | None] = dict.fromkeys(SERVER)
     if server is not None:
         of_server |= _cost("server", server, end_s, requests)
         of_server["server_cpu_peak_100ms_pct"] = server.peak_pct(0.0, end_s, 0.1)

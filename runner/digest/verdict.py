@@ -57,7 +57,8 @@ def disturbance(evidence: Evidence) -> str:
 
 def _rules(e: Evidence) -> Iterator[Rule]:
     """Yield all rules in order of priority."""
-    # Failed requests may cost more or less than right answers, so their rate shows no limit.
+    # Failed requests may cost more or less than right answers, so a rate that includes them shows
+    # no limit.
     yield Rule(e.wrong_share > MOST_FAILED, _what_failed(e))
     yield Rule(not e.disjoint, Cause.CPUS_SHARED)
     server_is_unknown = e.server_share is None and e.server_used_cores is None
@@ -114,8 +115,8 @@ def _of_database(e: Evidence, database: DatabaseEvidence) -> Iterator[Rule]:
         yield Rule(mostly_its_own, Cause.DATABASE_FILLED_SHARED_CPUS)
         yield Rule(True, Cause.DATABASE_AND_GENERATOR_FILLED_CPUS)
     yield Rule(not database.shared and busy, Cause.DATABASE_BUSY)
-    # While a quota holds the server back, it keeps its connections. So an exhausted pool is then
-    # not the limit.
+    # While a quota holds the server back, the server keeps its connections of the pool in use. So
+    # an exhausted pool is then not the limit.
     held_back = e.limited and e.saturated
     exhausted = database.pool_exhausted_share >= MOSTLY
     yield Rule(exhausted and not held_back, Cause.POOL_EXHAUSTED)

@@ -41,7 +41,8 @@ def ensure_image(client: DockerClient, server: Server) -> str:
     """
     folder = server.folder
     others = list[str]()
-    if server.shared:  # its image needs the code shared by servers, but none of the other servers
+    # The server's image needs the code that servers share, but not the other servers.
+    if server.shared:
         folder = server.folder.resolve().parent
         names = [path.parent.name for path in folder.glob("*/server.toml")]
         others = [name for name in names if name != server.implementation]

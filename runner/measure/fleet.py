@@ -471,8 +471,8 @@ def _station(
             Mount("/sys/fs/cgroup", "/sys/fs/cgroup", type="bind", read_only=True),
             Mount("/work", None, type="volume"),
         ],
-        # Needed for real-time priority, for ending a server whose runner died, for reading other
-        # users' processes, and for pinning them.
+        # These rights are needed for real-time priority, for ending a server whose runner died, for
+        # reading other users' processes, and for pinning them.
         "cap_add": ["SYS_NICE", "KILL", "SYS_PTRACE", "DAC_READ_SEARCH"],
     }
     try:

@@ -48,8 +48,8 @@ def _limits() -> list[MemoryLimit]:
     while folder is not None and cgroups.mounts() in folder.parents:
         limit = _limit_of(folder)
         if limit is not None:
-            # A group's use includes file caches, which do not count, as the kernel can reclaim
-            # them.
+            # A group's use includes file caches. They are subtracted, because the kernel can
+            # reclaim them.
             may_go_bytes = _counted(b"inactive_file ", folder / "memory.stat") or 0
             found.append(replace(limit, used_bytes=limit.used_bytes - may_go_bytes))
         folder = folder.parent

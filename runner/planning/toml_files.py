@@ -174,7 +174,7 @@ class WorkloadFile(TableModel):
 
 
 class SharedSettings(TableModel):
-    """Settings that a campaign gives for all of its loads, or a load for itself."""
+    """Settings that a campaign gives for all of its loads, or that a load gives for itself."""
 
     repeats: Count | None = None
     server_share: Shares | None = None

@@ -66,7 +66,7 @@ EACH = 10
 With fewer iterations, the time in which users begin and end unevenly would matter.
 """
 TRIED_USERS = 10
-"""Number of users in the trial load of each commit, which decides the sizes of the real loads."""
+"""Number of users in the first load of each commit, which decides the sizes of the later loads."""
 FEWEST_USERS = 2
 MOST_USERS = 40
 OPEN_SLICES = 2

@@ -86,7 +86,7 @@ class Asked:
     ca: str | None = None  # file with the certificates to trust
     insecure: bool = False
     certificate: str | None = None  # file with the client's certificate
-    key: str | None = None  # file with the key of this certificate
+    key: str | None = None  # file with the key of the client's certificate
     objective: str | None = None  # search for the highest rate that keeps this objective
     as_written: bool = False  # the script's own options define the load
 

@@ -17,11 +17,11 @@ from runner.measurement import LEAST_PROBED
 from runner.verdict.limits import Cause, Limit
 
 SATURATED = 0.90
-"""Above this share of its CPUs, the server is the limit."""
+"""A server that uses at least this share of its CPUs is the limit."""
 CROWDED = 0.80
-"""Above this share of its CPUs, a generator distorts its measurements (Hyperfoil's watchdog)."""
+"""A generator that uses more of its CPUs distorts its measurements (Hyperfoil's watchdog)."""
 FULL_SECOND = 0.95
-"""Above this share of its CPUs in some second, a generator may have limited that second's rate."""
+"""A generator that uses more of its CPUs in some second may have limited that second's rate."""
 HELD = 0.97
 """If a server on a quota used this share of its quota overall, it does not matter that the
 generator was full in some seconds.
@@ -29,9 +29,9 @@ generator was full in some seconds.
 These seconds can have cost at most 3 % of the rate.
 """
 THROTTLED = 0.01
-"""Above this share of time held back by its quota, a server has used up the quota."""
+"""A server that its quota holds back for at least this share of the time has used up the quota."""
 NEAR_CEILING = 0.90
-"""Above this share of the generator's ceiling, the generator may be the limit."""
+"""If the rate is at least this share of the generator's ceiling, the generator may be the limit."""
 HARDLY_IDLE = 0.60
 """A generator near its ceiling is the limit only if it also used this share of its CPUs.
 
@@ -43,9 +43,9 @@ NETWORK_FULL = 0.80
 The rest is for headers, acknowledgements and packets in transit.
 """
 LOSSY = 0.01
-"""Above this share of TCP segments sent again, retransmissions dominate the response times."""
+"""If at least this share of the TCP segments is sent again, that dominates the response times."""
 FAR = 0.5
-"""Above this share of the median response time, the round trip limits a closed load's rate."""
+"""If the round trip is this share of the median response time, it limits a closed load's rate."""
 STOLEN = 0.05
 """Above this share of CPU time taken by the hypervisor, response times are not the server's.
 

@@ -148,7 +148,7 @@ def _run_k6(argv: Sequence[str], outer: Path) -> subprocess.CompletedProcess[str
     with socket.socket() as closed:
         closed.bind(
             (LOOPBACK, 0)
-        )  # accepts no connection, so that k6 cannot fetch an import by URL
+        )  # no proxy accepts connections there, so that k6 cannot fetch an import by URL
         proxy = f"http://{LOOPBACK}:{closed.getsockname()[1]}"
         env |= {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy}
         try:

@@ -42,7 +42,7 @@ FOUND_BY = (CPU_PER_REQUEST, THROUGHPUT)
 
 CPU per request comes first, because it is known under every load.
 """
-MOST_NAMED = 4  # most servers that a title names; if there are more, it gives their number
+MOST_NAMED = 4  # a title names at most this many servers; if there are more, it gives their number
 PUBLIC = (
     "schema",
     "run_id",

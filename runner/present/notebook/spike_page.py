@@ -33,7 +33,8 @@ from runner.store import replacing
 
 try:
     import ipywidgets as widgets
-except ModuleNotFoundError:  # the extra `lab` installs it; without it no page is interactive
+# The extra `lab` installs the module, without which no page is interactive.
+except ModuleNotFoundError:
     widgets = None
 
 CHOSEN = "It was chosen from the list."

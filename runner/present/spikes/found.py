@@ -112,7 +112,8 @@ class Track:
 
     windows: Windows
     baseline: Floats
-    deviation: float  # NaN if there were too few windows to search for spikes
+    deviation: float
+    """Usual deviation from the baseline; NaN if there were too few windows to search for spikes."""
     ranges: tuple[tuple[int, int], ...]  # first and last window of each stretch above the limit
     fewest: int
     """Minimum length of a stretch, in windows.

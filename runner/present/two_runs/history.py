@@ -100,7 +100,8 @@ def history(
     names = tuple(each.manifest.run_id for each in tables)
     if len(names) < 2 or len(set(names)) < len(names):
         raise LabError("A history needs at least two different runs: name another run.")
-    for before, after in pairwise(tables):  # `conditions` raises LabError if they differ
+    # `conditions` raises LabError if the runs' conditions differ.
+    for before, after in pairwise(tables):
         conditions(
             before.manifest, after.manifest, pd.concat([before.trials, after.trials]), force=force
         )
