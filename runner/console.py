@@ -173,7 +173,7 @@ class TrialProgress(Progress):
         """Number of the planned trials that have ended or are no longer needed."""
         self._what = ""
 
-    say = staticmethod(note)  # printed above the progress
+    say = staticmethod(note)  # lines are printed above the progress display
 
     def plan(self, trials: Sequence[Trial]) -> None:
         """Begin to count and to show these planned trials."""

@@ -42,7 +42,7 @@ class Condition(StrEnum):
     CPUS = "CPUs"
     DATABASE_CPUS = "CPUs of the database"
     SAMPLING = "sampling"
-    REQUESTS = "requests"  # sent to a user's API
+    REQUESTS = "requests"  # requests that are sent to a user's API
     TOOL = "tool"
     DATABASE = "database"
     COMMIT = "commit"

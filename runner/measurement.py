@@ -235,7 +235,8 @@ class LoadFacts(Generated):
     counters_after: Counters
     database: DatabaseUse | None = None
     parts: tuple[Part, ...] = ()  # the parts of all generators but the first
-    between: Between | None = None  # None if all run on one machine
+    between: Between | None = None
+    """Network and clocks of the hosts; None if all run on one machine."""
     spent: Spent | None = None
     """Resources that the server used; None in older runs, or if its process was not found."""
 
@@ -295,7 +296,7 @@ class Measurement(LoadFacts):
     quota: Quota | None = None
     also_ports: tuple[int, ...] = ()
     """Further ports of the server's host that a user's script may use."""
-    footprint: Footprint | None = None  # None in older runs
+    footprint: Footprint | None = None  # start-up time and sizes of the server; None in older runs
     as_written: bool = False  # True if the options of a user's script defined the load
 
     @property

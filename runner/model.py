@@ -159,7 +159,8 @@ class Server:
     implements: tuple[str, ...]
     deviations: tuple[str, ...] = ()
     """Contract checks that the framework itself fails; `notes` explains them."""
-    build_needs: tuple[str, ...] = ()  # programs that must be on PATH to build on the host
+    build_needs: tuple[str, ...] = ()
+    """Programs that must be on PATH to build the server on the host."""
     build_command: tuple[str, ...] = ()
     build_env: tuple[tuple[str, str], ...] = ()
     artifact: Path | None = None
@@ -547,7 +548,7 @@ class UserApi:
     process: str | None = None
     """Identity of the process that listened at `port` before the run (attached.Listener), if known.
     """
-    folder: str | None = None  # relative to the lab's root
+    folder: str | None = None  # folder of the server, relative to the lab's root
     script: str | None = None  # the script among `files`; None for a plain GET
     files: tuple[tuple[str, str], ...] = ()
     """Name and SHA-256 of the script and of each file that it imports or opens."""
@@ -593,7 +594,7 @@ class Campaign:
     copies: tuple[tuple[str, str], ...] = ()  # second labels of servers: (label, server)
     owns: tuple[UserApi, ...] = ()
     """The user's APIs, measured instead of servers in servers/; all get the same load."""
-    text: str = field(repr=False, default="")  # original TOML, for the manifest
+    text: str = field(repr=False, default="")  # the campaign's original TOML, for the manifest
 
     def scaled(self, factor: float) -> Campaign:
         """Return the campaign with iterations and durations multiplied by `factor` (> 0).

@@ -16,7 +16,7 @@ from runner.http_response import Response, ResponseReader, read_response
 from runner.model import LabError
 
 TIMEOUT_S = 2.0  # longest wait for an answer; a slower answer counts as a hang
-SILENCE_S = 0.3  # after this silence of a connection, no more answers are expected on it
+SILENCE_S = 0.3  # if a connection is silent for so long, no more answers are expected on it
 
 
 def reject_constant(name: str) -> NoReturn:

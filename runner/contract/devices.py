@@ -31,7 +31,7 @@ from runner.contract.rows import Exchange, Expected, Result, Rows, error, status
 from runner.model import LabError, Server
 
 PATH = "/devices"
-RECOVER_WITHIN_S = 5.0  # the contract: this long after an outage, inserts must work again
+RECOVER_WITHIN_S = 5.0  # by the contract, inserts must work again this long after an outage
 MAX_CHARS = 100
 MAC = "02-00-00-00-00-01"
 ANSWERED = ["id", "uuid", "mac", "firmware", "created_at"]

@@ -21,7 +21,7 @@ from runner.model import Server
 
 SERVED_HEADERS = 64
 """Number of header lines that every server must accept; some frameworks stop at 96 or 100."""
-HUGE_HEAD_BYTES = (1 << 20) + (64 << 10)  # above net/http's limit of 1 MiB
+HUGE_HEAD_BYTES = (1 << 20) + (64 << 10)  # more than net/http's limit of 1 MiB
 HIDDEN = UNKNOWN.data  # a request hidden in a body, which the server must never answer
 REFUSED = Expected(
     "an error other than 500", lambda answer: answer.status >= 400 and answer.status != 500

@@ -22,7 +22,7 @@ from runner.digest.k6 import RequestNumbers
 from runner.digest.resources import Counter, rates, read_counters
 from runner.model import LabError, short_number
 
-SAMPLES = "resources.parquet"  # name of the raw file
+SAMPLES = "resources.parquet"  # base name of the raw file with the CPU samples
 SERVER = "server"
 DAY_S = 86_400
 ZONE_STEP_S = 900

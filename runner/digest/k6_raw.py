@@ -124,7 +124,7 @@ _OLDER_HEAD = b'{"type":"Point","data":{'
 _OLDER = re.compile(rb'^\{"type":"Point","data":(\{.*\}),"metric":"([^"\\]*)"\}$', re.MULTILINE)
 _NEWER = rb'{"metric":"\2","type":"Point","data":\1}'
 _INFINITE = re.compile(rb'"value":([+-])Inf,"tags"')
-_LARGEST = 1e300  # in place of an infinite value of a script's own metric
+_LARGEST = 1e300  # replaces infinite values of a script's own metrics
 
 
 class DamageError(Exception):

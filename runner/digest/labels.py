@@ -22,7 +22,7 @@ MOST_LABELS = 5_000
 """Highest number of labels of a load; points with any further label get the label OTHER."""
 MOST_URLS = 100_000
 """Highest number of different URLs that are counted for a label."""
-LONGEST = 300  # characters of a name that are kept
+LONGEST = 300  # number of characters of a name that are kept
 _KEPT_TAGS = ("method", "group", "scenario", "proto", "tls_version")
 _UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 _ID = re.compile(rf"\d+|{_UUID}|(?=[0-9a-fA-F]*\d)[0-9a-fA-F]{{16,}}|(?=\S*\d)[A-Za-z0-9_-]{{22,}}")

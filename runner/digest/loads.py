@@ -517,7 +517,7 @@ def _wrk_load(raw: Raw, cell: Cell, measurement: Measurement) -> LoadOfTrial:
         checks += reconcile.answered_all_along(cell, rates)
         checks.append(reconcile.begun_together(measurement, walls))
     checks += reconcile.between(measurement)
-    # When wrk stops, each connection may have one request under way.
+    # When wrk stops, each connection may have one request under way. These requests count as lost.
     refused = result.errors["status"]
     at_once = result.connections
     sent = reconcile.Sent(

@@ -60,7 +60,7 @@ class ProbeSamples:
     scheduled_ns: npt.NDArray[np.int64]
     sent_ns: npt.NDArray[np.int64]
     received_ns: npt.NDArray[np.int64]
-    status: npt.NDArray[np.int64]  # 0 without an answer
+    status: npt.NDArray[np.int64]  # HTTP status; 0 without an answer
     opened: npt.NDArray[np.int64]  # 1 if the request opened a connection
     series: npt.NDArray[np.int64]  # number of the load during which a request was sent, from 0
     cpu_share: float | None = None  # the probe's own CPU use, as a share of a core
@@ -95,7 +95,7 @@ def read_probe(raw: Path) -> ProbeSamples | None:
         table = pq.read_table(raw)
         cost = {name: int((table.schema.metadata or {})[name]) for name in (b"cpu_ns", b"lived_ns")}
         columns = {name: table[name].to_numpy() for name in PROBE_COLUMNS}
-        # Files of an earlier version with only one load have no series.
+        # Files of earlier versions, which have only one load, lack the column `series`.
         series = (
             table["series"].to_numpy()
             if "series" in table.column_names

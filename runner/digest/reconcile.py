@@ -48,9 +48,9 @@ BATCH_PER_HOST = 6
 class Sent:
     """Outcome of a load's requests."""
 
-    ok: int  # answered with 2xx or 3xx
-    refused: int  # answered with an error
-    lost: int  # sent, but not answered, as far as the generator knows
+    ok: int  # requests answered with 2xx or 3xx
+    refused: int  # requests answered with an error
+    lost: int  # requests sent, but not answered, as far as the generator knows
     at_once: int  # highest possible number of concurrent requests
 
 
@@ -89,6 +89,7 @@ def request_checks(
     # Several generators may end at different times, so the part of each generator is checked alone.
     steady = None if measurement.parts else points.steady
     # In a closed loop without think time, every virtual user has a request under way at any time.
+    # So on average as many iterations are under way as there are users.
     users = None if cell.is_open else cell.shape.users
     if (
         users is not None
@@ -205,7 +206,7 @@ def _iterations(cell: Cell, points: RequestNumbers, summary: GeneratorSummary) -
         case _:
             assert_never(cell.shape)
     lost = interrupted if cell.is_open else interrupted + summary.dropped
-    # An open load ends up to GENERATOR_LATE_S late.
+    # An open load may end late, by up to GENERATOR_LATE_S.
     overrun = math.ceil(max(cell.rates_rps, default=0.0) * GENERATOR_LATE_S)
     yield Invariant.ITERATIONS.check(
         -slack(cell) <= done + late - wanted <= slack(cell) + overrun

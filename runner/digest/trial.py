@@ -129,7 +129,7 @@ class _Seen:
     measurement: Measurement
     loads: tuple[LoadOfTrial, ...]
     windows: tuple[Window, ...]
-    raw: Mapping[str, Counter]  # times in seconds from the first window's begin
+    raw: Mapping[str, Counter]  # times in seconds since the first load began
     probe: ProbeSamples | None
 
     def counters(self, slices: Sequence[int]) -> _Counters:

@@ -209,7 +209,8 @@ def others_pct(
     # If programs used far less by `ran_s` than by ticks, `ran_s` is that of a container's control
     # group, and includes only the container's programs. Then it is not used.
     exact = ran_pct >= WHOLE * ticked_pct
-    # The probe runs beside the first generator, possibly on another host.
+    # The probe runs beside the first generator. If that is another host, its CPU time does not
+    # count.
     probe_pct = 0.0 if probe is None or "generator" in elsewhere else 100 * (probe.cpu_share or 0.0)
     others = (ran_pct if exact else ticked_pct) - sum(used_pct.values()) - probe_pct
     unknown = not exact and (end_s < 1.0 or limited(cell))

@@ -54,7 +54,7 @@ def undelivered(port: int) -> int:
     Such data can be on the way for a while, because TCP sends lost data again.
     """
     rows = [line.split()[2:4] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    # FIN_WAIT1, LAST_ACK and CLOSING of the kernel's include/net/tcp_states.h
+    # Count the states FIN_WAIT1, LAST_ACK and CLOSING of the kernel's include/net/tcp_states.h.
     return sum(
         state in {"04", "09", "0B"} and int(to.partition(":")[2], 16) == port for to, state in rows
     )

@@ -32,7 +32,7 @@ class Running:
 
     pid: int
     port: int
-    exit_code: Callable[[], int | None]  # None while the server runs
+    exit_code: Callable[[], int | None]  # returns None while the server runs
     stop: Callable[[], int | None]
     """End the server (SIGTERM, after 2 s SIGKILL) and return its exit code.
 

@@ -28,7 +28,8 @@ from runner.measure.idle import answer, become_instrument
 from runner.measure.tls import HTTP_1, Tls
 from runner.measurement import PROBE_COLUMNS, PROBE_CONNECTIONS
 
-GIVE_UP_NS = 10_000_000_000  # longer than the slowest answer that the contract allows
+GIVE_UP_NS = 10_000_000_000
+"""Longest wait for an answer. The contract allows no answer that takes as long."""
 END = "end"  # the command that `Schedule.run` returns at the end of input
 Securing = Callable[[socket.socket], ssl.SSLSocket]
 """A function that begins TLS on a connected socket."""
@@ -57,7 +58,7 @@ class Connection:
         self.is_connecting = code != 0 or securing is not None
         # False while the next step of connecting is to write, not to read.
         self.waits_for_reading = False
-        self.row = -1  # number of the request under way
+        self.row = -1  # number of the row of the request under way
         self._reader = ResponseReader()
         self._waiting = b""
 
@@ -140,8 +141,9 @@ class Beat:
         # Begin of the first period by CLOCK_MONOTONIC, shifted by all times in which the clock was
         # stopped
         self._zero_ns = 0
-        self._stopped_at_ns = 0  # counted from `_zero_ns`
-        self._next_ns = self._random.randrange(period_ns)  # counted from `_zero_ns`
+        self._stopped_at_ns = 0  # time at which the clock was stopped, counted from `_zero_ns`
+        # Time at which the next request is due, counted from `_zero_ns`.
+        self._next_ns = self._random.randrange(period_ns)
 
     @property
     def due_ns(self) -> int:

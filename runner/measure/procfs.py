@@ -87,7 +87,8 @@ class Memory:
         self._due_ns = 0
         self._pass: Iterator[bool] = iter(())
         self._known = MemoryUse()
-        self._files: dict[int, tuple[KeptFile, KeptFile]] = {}  # stat and statm of each process
+        # The open files stat and statm of each process, by pid.
+        self._files: dict[int, tuple[KeptFile, KeptFile]] = {}
 
     def at(self, mono_ns: int) -> MemoryUse:
         """Return memory and threads as known at an instant; read more processes if it is time.

@@ -450,7 +450,8 @@ def _load(asked: Asked, repeats: int | None, written: Written | None, *, several
     users = asked.vus
     duration_s = asked.duration_s
     rates = tuple(map(float, dict.fromkeys(asked.rates_rps)))
-    slices = SLICES if several and asked.objective is None else None  # a search is not sliced
+    # A search is not divided into slices.
+    slices = SLICES if several and asked.objective is None else None
     form: Form
     if asked.objective is not None:
         form = _search(asked.objective, asked, rates)

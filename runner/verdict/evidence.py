@@ -19,9 +19,13 @@ from runner.verdict.limits import Cause, Limit
 SATURATED = 0.90
 """A server that uses at least this share of its CPUs is the limit."""
 CROWDED = 0.80
-"""A generator that uses more of its CPUs distorts its measurements (Hyperfoil's watchdog)."""
+"""A generator that uses a larger share of its CPUs distorts its measurements.
+
+Hyperfoil's watchdog has the same limit.
+"""
 FULL_SECOND = 0.95
-"""A generator that uses more of its CPUs in some second may have limited that second's rate."""
+"""A generator that uses a larger share of its CPUs in a second may have limited that second's rate.
+"""
 HELD = 0.97
 """If a server on a quota used this share of its quota overall, it does not matter that the
 generator was full in some seconds.

@@ -11,7 +11,8 @@ def sentences(tables: Tables) -> tuple[str, ...]:
     Return nothing if the campaign allowed no other port.
     """
     apis = tables.manifest.campaign.apis
-    ports = [str(port) for port in apis[0].also] if apis else []  # equal for all servers
+    # All servers have the same further ports.
+    ports = [str(port) for port in apis[0].also] if apis else []
     if not ports or "elsewhere" not in tables.trials:
         return ()
     known = pd.to_numeric(tables.trials["elsewhere"]).dropna()

@@ -40,7 +40,7 @@ PERCENTILES = {
 }
 MOST_BINS = 120
 """Most points in a line over time."""
-LONGEST_NAME = 34  # characters of an endpoint's name in the figure
+LONGEST_NAME = 34  # highest number of characters of an endpoint's name in the figure
 NO_ENDPOINTS = "No endpoint of this run has enough requests for a percentile."
 
 

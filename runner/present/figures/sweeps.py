@@ -47,7 +47,8 @@ from runner.present.statistics.inference import FEWEST_TRIALS, mean_of
 from runner.present.statistics.stats import spread
 from runner.verdict.limits import Limit
 
-KNEE_OF = "p90"  # not p99, which in a trial with 2,500 requests depends on 25 requests only
+KNEE_OF = "p90"
+"""The knee is that of this curve. p99 depends on only 25 requests in a trial with 2,500."""
 FEWEST_RATES = 3
 
 

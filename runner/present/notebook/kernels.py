@@ -40,7 +40,8 @@ FOLDER = "bench-kernels-"  # prefix of folders with sockets
 QUIET = ["--log-level=40"]  # log errors only, because kernels warn about sockets on loopback
 ANSWERED_WITHIN_S = 1.0
 """Time to wait for an answer, in seconds, before checking that the kernel is still alive."""
-AT_ONCE = min(2, len(os.sched_getaffinity(0)))  # each kernel takes a CPU and a few hundred MB
+AT_ONCE = min(2, len(os.sched_getaffinity(0)))
+"""Number of kernels that run at the same time; each takes a CPU and a few hundred MB."""
 
 
 @dataclass(frozen=True, eq=False)
