@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Tool = Literal["k6", "wrk", "vegeta", "oha"]
-"""The load generators."""
+"""Names of the load generators that the lab drives."""
 SizeColumn = Literal["vus", "connections"]
 """Columns of the table of trials that can hold the number of a load's users."""
 

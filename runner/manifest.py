@@ -368,7 +368,7 @@ class Manifest(Facts):
     """State of idle CPUs: `polling`, `system`, or `both` in turn."""
     until: str | None = None
     origin: Origin | None = None
-    """None unless the run was imported from files."""
+    """The files of an imported run; None for any other run."""
     host_warnings: tuple[str, ...] = ()
 
     @property

@@ -443,7 +443,7 @@ class Load:
     Empty for an open load whose warm-up decides the number of users.
     """
     size_column: SizeColumn = "vus"
-    """`vus` if the users are virtual users, or `connections`."""
+    """Column of the users: `vus` for virtual users, otherwise `connections`."""
     pool_sizes: tuple[int, ...] = ()
     servers: tuple[str, ...] = ()
     """Servers of the campaign to which this load is applied; empty if it is applied to all."""

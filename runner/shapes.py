@@ -36,7 +36,7 @@ class ClosedLoad:
 
     load_model: ClassVar[LoadModel] = "closed"
     rates_rps: ClassVar[tuple[float, ...]] = ()
-    """A closed load has no arrival rates."""
+    """Empty, because a closed load has no arrival rates."""
     last_rate_rps: ClassVar[float | None] = None
     offered_s: ClassVar[float] = 0.0
     size_name: ClassVar[str | None] = None
@@ -55,7 +55,7 @@ class Closed(ClosedLoad):
     """A closed load with a number of iterations."""
 
     iterations: int
-    """Total over all users and all slices of a session."""
+    """Number of iterations, in total over all users and all slices of a session."""
 
     def slice(self, number: int, count: int) -> Closed:
         """Return the load of the `number`-th of `count` slices.
@@ -75,7 +75,7 @@ class ForTime(ClosedLoad):
     """A closed load with a duration."""
 
     duration_s: float
-    """Total over all slices of a session."""
+    """Duration in seconds, in total over all slices of a session."""
 
     def slice(self, _number: int, count: int) -> ForTime:
         """Return the load of one of `count` slices; all slices are alike."""
@@ -153,10 +153,10 @@ class Search:
     objective: str
     """Objective, such as `p99 <= 10 ms`."""
     low_rps: float
-    """Lower end of the whole search."""
+    """Lower end of the rates between which the whole search looks."""
     high_rps: float
     bisection: int
-    """Number of the step, from 1."""
+    """Number of the step within its search, from 1."""
     step_s: float
     rate_rps: float | None = None
     """Arrival rate of the step; None until the steps before it have ended."""

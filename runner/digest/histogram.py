@@ -48,9 +48,9 @@ class Bounds:
     """The bounds of a latency histogram's buckets, one element per bucket."""
 
     lower_ms: Floats
-    """Inclusive lower bounds."""
+    """Inclusive lower bound of each bucket."""
     upper_ms: Floats
-    """Exclusive upper bounds."""
+    """Exclusive upper bound of each bucket."""
 
 
 def bucket_bounds(bucket: ArrayLike) -> Bounds:

@@ -127,7 +127,7 @@ class Rule:
     compares: str
     """The numbers that must agree."""
     tolerance: str = "none"
-    """How much these numbers may differ."""
+    """How much the numbers of `compares` may differ."""
     generators: Callable[[Traits], bool] = _every_generator
     """Return whether the invariant applies to the loads of a generator with these traits."""
     loads: str = "all"

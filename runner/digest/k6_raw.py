@@ -714,7 +714,7 @@ POINT = np.dtype(
 )
 """A single point. Its `metric` is an index of KNOWN, and `line` counts from 0."""
 Singles = NDArray[np.void]
-"""Points as POINT."""
+"""An array of single points, each as POINT."""
 _UNKNOWN = len(KNOWN)  # stands for every metric that is not in KNOWN
 _NUMBERS = {name: number for number, name in enumerate(KNOWN)}
 _ITERATIONS = _NUMBERS["iterations"]

@@ -40,7 +40,7 @@ class Event:
 
     name: str
     count: float | None
-    """None if the machine cannot count the event."""
+    """Number of times the event occurred; None if the machine cannot count the event."""
 
 
 def read_stacks(path: Path, begin_s: float, end_s: float) -> Stacks:

@@ -64,7 +64,7 @@ class Watch:
         self._of_k6 = frozenset(of_k6)
         self._by_metric: dict[str, list[Selection]] = {}
         self.numbers: dict[Selection, int] = {}
-        """Number of each selection in the rows."""
+        """Number of each selection, as the rows of points have it."""
         for each in selections:
             self.add(each)
 

@@ -45,7 +45,7 @@ _FIRST_VERSION = "1.41"
 
 
 class _Tunnelled(docker.APIClient):
-    """A client over ssh."""
+    """A client of a Docker engine that is reached over ssh."""
 
     def __init__(self, engine: str, timeout_s: int) -> None:
         from runner.measure.over_ssh import OverSsh  # noqa: PLC0415 - paramiko is optional

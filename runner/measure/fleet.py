@@ -111,7 +111,7 @@ class Place(DockerHost):
 
 
 class FleetIdle(IdleCpus):
-    """The idle CPUs of all hosts together."""
+    """The state of the idle CPUs of all hosts together."""
 
     def __init__(self, places: Mapping[str, Place]) -> None:
         super().__init__()

@@ -200,7 +200,7 @@ class Engines:
 
 @dataclass(frozen=True)
 class ProcessEntry:
-    """A process that leads a session (setsid(2)), with all processes of that session."""
+    """The entry of a process that leads a session (setsid(2)), for the session's processes."""
 
     kind: ClassVar[str] = "process"
     pid: int
@@ -211,14 +211,14 @@ class ProcessEntry:
         return f"process {self.pid}"
 
     def remove(self, same_boot: bool, engines: Engines) -> list[str] | None:  # noqa: ARG002
-        """Kill the session, unless the machine has been rebooted since."""
+        """Kill the processes of the session, unless the machine has been rebooted since."""
         pids = kill_session(self.pid, self.start) if same_boot else []
         return [f"process {pid}" for pid in pids]
 
 
 @dataclass(frozen=True)
 class GroupEntry:
-    """A control group that the lab created."""
+    """The entry of a control group that the lab created."""
 
     kind: ClassVar[str] = "cgroup"
     path: str
@@ -236,7 +236,7 @@ class GroupEntry:
 
 @dataclass(frozen=True)
 class FolderEntry:
-    """A temporary folder."""
+    """The entry of a temporary folder."""
 
     kind: ClassVar[str] = "folder"
     path: str
@@ -255,7 +255,7 @@ class FolderEntry:
 
 @dataclass(frozen=True)
 class ContainerEntry:
-    """A container, by its full id."""
+    """The entry of a container, by the container's full id."""
 
     kind: ClassVar[str] = "container"
     id: str

@@ -16,7 +16,7 @@ FIRST_NAMESPACE = "cgroup:[4026531835]"  # the initial namespace, from which all
 
 @dataclass(frozen=True)
 class QuotaGroup:
-    """A control group with a CPU quota, in cores."""
+    """A control group, and its CPU quota in cores."""
 
     version: int
     folder: Path

@@ -113,7 +113,7 @@ LoadTables = Annotated[tuple[dict[str, Any], ...], _SOME, Kind("at least one tab
 
 
 class ServerFile(TableModel):
-    """A server.toml."""
+    """The top level of a server.toml."""
 
     server: SubTable | None = None
     build: SubTable | None = None
@@ -160,7 +160,7 @@ class ImageTable(TableModel):
 
 
 class WorkloadFile(TableModel):
-    """A file of runner/workloads/."""
+    """The top level of a workload's file in runner/workloads/."""
 
     title: Text
     tool: Annotated[Tool, _one_of(Tool)]
@@ -191,7 +191,7 @@ class SessionsTable(TableModel):
 
 
 class CampaignFile(SharedSettings):
-    """A campaign."""
+    """The top level of a campaign's file."""
 
     title: Text
     servers: Texts
@@ -233,7 +233,7 @@ class LoadTable(SharedSettings, SessionsTable):
 
 
 class HostsFile(TableModel):
-    """A hosts file."""
+    """The top level of a hosts file."""
 
     host: SubTable | None = None
     roles: SubTable | None = None

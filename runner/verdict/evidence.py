@@ -175,7 +175,7 @@ class Evidence:
     unprobed: bool = False
     """True if the probe was left out because it would have loaded the server too much."""
     users: Users | None = None
-    """Virtual users of an open k6 load."""
+    """Virtual users of an open k6 load; None for any other load."""
     connecting_share: float = 0.0
     """Share of the requests whose response time includes opening a connection."""
     network: Network | None = None

@@ -69,7 +69,7 @@ class CauseInWords:
     """The rule that decided a verdict, and its words."""
 
     cause: Cause | None
-    """None if this version has no such rule."""
+    """The rule; None if this version has no such rule."""
     rule: str
     """The rule's words without the numbers; the whole sentence if it has only one part."""
 

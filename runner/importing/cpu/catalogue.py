@@ -22,7 +22,7 @@ from runner.importing.cpu.table import read_table
 from runner.model import LabError
 
 LARGEST_BYTES = 256 * 2**20
-"""Largest file of samples that is read."""
+"""Size of the largest file of samples that is read, in bytes."""
 FORMATS: Mapping[str, Callable[[str], list[Series]]] = {
     "psrecord": read_psrecord,
     "Prometheus": read_prometheus,

@@ -45,7 +45,7 @@ MOST_SERVERS = 10
 MOST_CLAIMS = 6
 """Largest number of claims that a post lists one by one."""
 MOST_SENTENCES = 3
-"""Most paragraphs of the finding."""
+"""Largest number of paragraphs that state the finding."""
 NAME_OF_A_FAMILY = re.compile(r"[^\d]+")
 """Pattern of a CPU's name without a number; such a name does not say which model the CPU is."""
 

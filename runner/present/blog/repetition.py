@@ -12,7 +12,7 @@ from runner.present.look import captions
 from runner.present.look.markup import Block, Code, Paragraph
 
 MOST_HANDLERS = 2
-"""Most servers whose code a post shows."""
+"""Largest number of servers whose code a post shows."""
 COMMIT_LETTERS = 12
 """Number of characters of a commit's hash that a post shows."""
 

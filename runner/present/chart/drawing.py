@@ -27,7 +27,7 @@ OTHERS: Any = {
 """Style of the other servers' lines, behind the line of a panel's own server."""
 THIN: Any = (0, (4, 2))  # dashes of a line to an unranked point
 MOST_IN_A_PANEL = 4
-"""Most servers that share one panel; if there are more, each server has a small panel."""
+"""If there are more servers than this, they do not share a panel: each has a small panel."""
 PANELS_ACROSS = 3
 """Number of small panels per row, for up to `MOST_IN_ROWS_OF_THREE` servers."""
 MOST_IN_ROWS_OF_THREE = 6

@@ -29,7 +29,7 @@ from runner.present.look.numbers import number
 from runner.present.look.palette import identities, pale
 
 MOST_DRAWN = 12
-"""Most endpoints in a panel; the table may have more."""
+"""Largest number of endpoints in a panel; the table may have more."""
 MOST_PANELS = 4
 PERCENTILES = {
     "p50": "latency_p50_ms",
@@ -39,7 +39,7 @@ PERCENTILES = {
     "p99.9": "latency_p99_9_ms",
 }
 MOST_BINS = 120
-"""Most points in a line over time."""
+"""Largest number of points in a line over time."""
 LONGEST_NAME = 34  # highest number of characters of an endpoint's name in the figure
 NO_ENDPOINTS = "No endpoint of this run has enough requests for a percentile."
 

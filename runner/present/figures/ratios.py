@@ -14,7 +14,7 @@ from runner.present.look.palette import Identity, identities
 from runner.present.statistics.inference import FEWEST_TRIALS
 
 MOST_ROWS = 14
-"""Most rows of the figure; each quantity has a row for each server except the base."""
+"""Largest number of rows of the figure; each quantity has a row for each server but the base."""
 OF_THE_FIGURE = (THROUGHPUT, CPU_PER_REQUEST, P50, P99)
 """Quantities of the figure by priority. If they have too many rows, the last ones are left out."""
 

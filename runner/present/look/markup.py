@@ -49,8 +49,7 @@ UNIT_SLASH = re.compile(r"(?<=\w)/(?=\w{3})")
 INTERVAL = re.compile(r"\[[^\]\[<>]+\]|±[\d,.]+ ?%")
 """Pattern of the interval of a number; no line may break inside it."""
 MOST_COLUMNS_OF_A_PHONE = 5
-"""Most columns of a table on a phone; each row of a table with more columns becomes a card there.
-"""
+"""A table with more columns than this becomes cards on a phone, one for each row."""
 SPECIAL = re.compile(r"[\\*~]|<(?=[A-Za-z/!?])|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])|\](?=[(\[:])")
 """Characters that Markdown would take as markup."""
 

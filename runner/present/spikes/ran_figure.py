@@ -34,7 +34,7 @@ MOST_LANES = 6
 LANE_IN = 0.42
 LABEL_IN = 2.85
 LETTERS = 28
-"""Most characters of a lane's name."""
+"""Largest number of characters of a lane's name."""
 
 
 @dataclass(frozen=True, eq=False)

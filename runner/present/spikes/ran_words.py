@@ -12,11 +12,11 @@ from runner.present.spikes.ran import FEWEST_SAMPLES, Function, Ran, Timeline
 from runner.profiled import KERNEL
 
 LONGEST_NAME = 60
-"""Most characters of a function's name in a sentence; a table has the whole name."""
+"""Largest number of characters of a function's name in a sentence; a table has the whole name."""
 CALLERS = 3
-"""Most callers that a row names."""
+"""Largest number of callers that a row names."""
 KINDS = 3
-"""Most kinds of work that a row names."""
+"""Largest number of kinds of work that a row names."""
 
 
 def short_function(name: str, longest: int = LONGEST_NAME) -> str:

@@ -18,7 +18,7 @@ from runner.present.why.profiles import Profiles, ServerProfile, read_profiles
 from runner.present.why.words import TOTAL, load_words, sentences, us
 
 MOST_SERVERS = 4
-"""Most servers in the figure; the tables have all servers."""
+"""Largest number of servers in the figure; the tables have all servers."""
 LEAST_SHARE = 0.01
 """A kind of work has no bars if it has a smaller share of the most expensive server's CPU time."""
 BAR_IN = 0.15

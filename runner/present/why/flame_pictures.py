@@ -29,9 +29,9 @@ LETTER_PX = 6.4
 MARGIN_PX = 4.0
 FEWEST_LETTERS = 3
 MOST_DRAWN = 400
-"""Most frames in a static picture, which has no zoom."""
+"""Largest number of frames in a static picture, which has no zoom."""
 MOST_SEARCHED = 1500
-"""Most frames in the page's viewer, which has zoom and search."""
+"""Largest number of frames in the page's viewer, which has zoom and search."""
 CHANGES = {Change.LESS: "less", Change.UNSURE: "same", Change.MORE: "more"}
 PLAIN = "#C88500"
 """Colour of a server's functions if the server has no colour of its own.
@@ -39,7 +39,7 @@ PLAIN = "#C88500"
 That is so in an exported file, and for a server without a trial.
 """
 NAMED = 4
-"""Most functions, or kinds of work, that a description names."""
+"""Largest number of functions, or kinds of work, that a description names."""
 
 
 @dataclass(frozen=True)
