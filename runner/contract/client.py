@@ -120,7 +120,7 @@ class Target:
             yield CheckConnection(channel, self, timeout_s)
 
     def fetch(self, message: Message) -> TimedResponse:
-        """Send one request over a new connection."""
+        """Send one request over a new connection; return the response."""
         with self.connect() as connection:
             connection.send(message)
             return connection.read()

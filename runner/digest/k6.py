@@ -78,7 +78,7 @@ OF_ONE_GENERATOR = (
 They cannot be added up, because each generator numbers its labels for itself.
 """
 FIRST_BYTE = ("p50", "p99")
-"""The percentiles of the time to the first byte that the tables have."""
+"""The percentiles that the tables have of the time to the first byte."""
 Trend = Mapping[str, float]  # known statistics of one trend, in ms
 
 

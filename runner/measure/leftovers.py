@@ -121,7 +121,7 @@ class Ledger:
         self.add(ProcessEntry(pid, start_ticks(pid)))
 
     def add_group(self, folder: Path) -> None:
-        """Append a control group."""
+        """Append the entry of a control group."""
         self.add(GroupEntry(str(folder)))
 
 

@@ -94,7 +94,7 @@ class Kills:
 
 
 def kills(pid: int) -> Kills:
-    """Read how many processes the kernel has killed: in the memory group of `pid`, and at all."""
+    """Read how many processes the kernel has killed: in the memory group of `pid`, and in all."""
     folder = _group_of(pid)
     files = (folder / "memory.events", folder / "memory.oom_control") if folder is not None else ()
     return Kills(_counted(b"oom_kill ", *files), _counted(b"oom_kill ", Path("/proc/vmstat")))

@@ -1,4 +1,4 @@
-"""Connect to a server that already runs by TLS, and say why such a server cannot be used.
+"""Connect by TLS to a server that already runs, and say why such a server cannot be used.
 
 k6 verifies certificates as Go does. The contexts here do the same, so that k6 and the probe accept
 the same certificates.

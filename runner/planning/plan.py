@@ -143,7 +143,7 @@ def slice_order(names: Sequence[str], slices: int, seed: str) -> list[tuple[str,
 def _in_sequence(cells: Sequence[Cell]) -> list[Cell]:
     """Return the cells with the steps of each search in ascending order.
 
-    A search keeps the places that its steps have in `cells`.
+    A search keeps the positions that its steps have in `cells`.
     """
     searches = [_search_id(cell) for cell in cells]
     waiting: dict[str, list[Cell]] = {}

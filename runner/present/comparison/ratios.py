@@ -120,7 +120,7 @@ def frame(tables: Tables, quantities: Sequence[Quantity] = OF_A_REPORT) -> pd.Da
 
 
 def _row_of(load: str, base: Measured, other: Measured, outcome: Comparison) -> Values:
-    """Return a row of `frame`."""
+    """Return the row of `frame` that compares two servers under one load."""
     fewest = min(len(base.trials), len(other.trials))
     row = {
         "quantity": base.quantity.name,
