@@ -61,7 +61,7 @@ class DeviceDatabase(Protocol):
     """
 
     def rows(self, firmware: str) -> Sequence[tuple[Any, ...]]:
-        """Return the rows with this firmware: (id, uuid, mac, firmware, created_at).
+        """Return the rows of the table with this firmware: (id, uuid, mac, firmware, created_at).
 
         The uuid is a UUID, and created_at is a datetime with a time zone.
         """
