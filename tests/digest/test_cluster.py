@@ -91,7 +91,7 @@ def die(item: int) -> dict[str, Any]:
 def test_a_task_that_ends_every_worker_is_a_sentence() -> None:
     with (
         spread_over("local", print) as spread,
-        pytest.raises(LabError, match="lost its worker 4 times"),
+        pytest.raises(LabError, match="the worker that ran it was lost 4 times"),
     ):
         list(spread(die, [1]))
 

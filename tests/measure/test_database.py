@@ -209,7 +209,8 @@ def test_rows_that_are_not_the_inserts_make_a_trial_invalid(tmp_path, campaign, 
     (record,) = run(campaign, code=1).records
     assert record["status"] == "failed"
     assert (
-        f"6 rows inserted = successful inserts ({rows} rows, 40 inserts answered" in record["error"]
+        f"6 rows inserted = successful inserts ({rows} new rows; 40 inserts were answered"
+        in record["error"]
     )
 
 

@@ -67,7 +67,9 @@ def test_known_counts_and_latencies_are_in_the_tables(finished):
 def test_the_manifest_says_how_and_hides_the_machine(finished):
     manifest = finished.manifest
     facts = manifest_facts(Manifest.of(manifest))
-    assert manifest["engine"] == "process" and "asked for" in manifest["engine_reason"]
+    assert (
+        manifest["engine"] == "process" and "--engine process asks for" in manifest["engine_reason"]
+    )
     assert manifest["tools"]["k6"] == "1.8.1" and "k6 1.8.1" in facts["Tools"]
     assert facts["Compilers"] == "unknown"  # the servers are scripts
     everything = json.dumps([manifest, finished.records])
