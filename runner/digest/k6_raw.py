@@ -471,9 +471,13 @@ class Points:
     @classmethod
     def none(cls) -> Points:
         """Return columns without any point."""
-        lines, ends_ns = np.empty((2, 0), np.int64)
-        metrics, tags = np.empty((2, 0), np.int32)
-        return cls(lines, metrics, ends_ns, np.empty(0), tags)
+        return cls(
+            line=np.empty(0, np.int64),
+            metric=np.empty(0, np.int32),
+            end_ns=np.empty(0, np.int64),
+            value=np.empty(0, np.float64),
+            tags=np.empty(0, np.int32),
+        )
 
 
 @dataclass
