@@ -287,6 +287,8 @@ class CampaignOfRun(Facts):
     """Variables of servers: (server, name, value)."""
     copies: tuple[tuple[str, str], ...] = ()
     """Second labels of servers: (label, server)."""
+    processes: tuple[str, ...] = ()
+    """Servers that ran as plain processes, beside the containers of all others."""
     own: ApiOfRun | tuple[ApiOfRun, ...] | None = None
     toml: str | None = None
     scale: Number = 1.0
@@ -418,6 +420,7 @@ class Manifest(Facts):
         machines = (f"{host.roles}: {host.machine.fingerprint}" for host in self.hosts or ())
         yield (Condition.HOSTS, "machines of the hosts"), tuple(machines)
         yield (Condition.ENGINE, "engine"), self.engine
+        yield (Condition.ENGINE, "plain processes"), self.campaign.processes
         yield (Condition.IDLE_CPUS, "idle CPUs"), self.idle_cpus
         yield (Condition.CPUS, "CPUs of the server"), self.placement.server
         yield (Condition.CPUS, "CPUs of the generator"), self.placement.generator

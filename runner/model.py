@@ -592,6 +592,8 @@ class Campaign:
     environment: tuple[tuple[str, str, str], ...] = ()
     """Environment variables in addition to the contract's: (server, name, value)."""
     copies: tuple[tuple[str, str], ...] = ()  # second labels of servers: (label, server)
+    processes: tuple[str, ...] = ()
+    """Servers that are started as plain processes, beside the containers of all others."""
     owns: tuple[UserApi, ...] = ()
     """The user's APIs, measured instead of servers in servers/; all get the same load."""
     text: str = field(repr=False, default="")  # the campaign's original TOML, for the manifest

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from runner.columns import schema_of
-from runner.digest.k6 import MEMORY_MB, RequestNumbers, connect
+from runner.digest.k6 import DUCKDB_MB, RequestNumbers, connect
 from runner.digest.k6_raw import SET_UP_PORT
 from runner.digest.labels import Checked, Labelling, Labels
 from runner.model import OTHER_ENDPOINTS, Trial, carried_percent
@@ -133,7 +133,7 @@ def write_tables_of_slices(
     begin_ns = slices[0].first_start_ns
     labelling = Labelling()
     checked: dict[int, Checked] = {}
-    with connect(targets["endpoints"].parent, MEMORY_MB // 2, threads=2) as database:
+    with connect(targets["endpoints"].parent, DUCKDB_MB, threads=2) as database:
         views: defaultdict[str, list[duckdb.DuckDBPyRelation]] = defaultdict(list)
         at_ns = begin_ns
         for place, (each, length_s) in enumerate(zip(slices, seconds, strict=True)):

@@ -53,7 +53,14 @@ LONGEST_NS = 30 * 86_400 * 10**9
 
 It is refused, because the throughput table has one row per bin, and would become huge.
 """
-MEMORY_MB = 400  # memory limit of a digest; DuckDB may use half of it
+MEMORY_MB = 400
+"""Memory that the whole process of a digest may need."""
+DUCKDB_MB = 120
+"""Memory limit of DuckDB in a digest. DuckDB spills what exceeds it to disk.
+
+Python, Arrow and the blocks of lines need about 230 MB in addition. DuckDB's own peak exceeds its
+limit by some tens of MB.
+"""
 BLOCKED = (1110, 1111)
 """k6's error_code for a blocked address or host name (lib/netext/httpext/error_codes.go)."""
 TREND = {
@@ -319,7 +326,7 @@ def _open_spool(spool: Path, threads: int) -> duckdb.DuckDBPyConnection:
     The blocked time contains the times of connecting and TLS, but k6 writes 0 if a connection was
     opened and then not used. So `occupied_ms` uses the larger of the two.
     """
-    database = connect(spool, MEMORY_MB // 2, threads)
+    database = connect(spool, DUCKDB_MB, threads)
     requests = _by_generator(spool, "requests")
     database.read_parquet(_by_generator(spool, "iterations")).create_view("iterations")
     if users := _by_generator(spool, "users"):

@@ -20,7 +20,7 @@ from runner.measure.idle import IdleCpus
 from runner.measure.leftovers import Ledger, dead_ledgers, ledger, reap, sweep_temporary
 from runner.measure.process_engine import ProcessEngine
 from runner.measure.sites import Sites
-from runner.model import LabError, UserApi
+from runner.model import Campaign, LabError, Server, UserApi
 from runner.planning.hosts import Hosts
 from runner.store import data_folder
 
@@ -35,7 +35,7 @@ ONE_A_MACHINE = "\0web-bench-lab"
 
 @dataclass(frozen=True)
 class Lab:
-    """The opened lab: only its holder may start servers, with `engine`."""
+    """The opened lab: only its holder may start servers, with the engine of `engine_for`."""
 
     engine: Engine
     ledger: Ledger
@@ -55,6 +55,15 @@ class Lab:
     @cached_property
     def _here(self) -> Sites:
         return Sites.here(self.ledger)
+
+    def engine_for(self, campaign: Campaign, server: Server) -> Engine:
+        """Return the engine that starts a server of the campaign."""
+        return self._processes if server.name in campaign.processes else self.engine
+
+    @cached_property
+    def _processes(self) -> ProcessEngine:
+        """The engine of the servers that a campaign starts beside containers."""
+        return ProcessEngine(self.ledger, "as the campaign asks for")
 
     @property
     def host_cpus(self) -> int | None:

@@ -262,9 +262,8 @@ def _started(bench: Bench, workload: Workload, member: Member) -> Iterator[_Live
             )
         handed["LAB_NONCE"] = nonce
         log = folder / "server.log"
-        running = stack.enter_context(
-            bench.lab.engine.started(server, bench.placement.server, handed, log)
-        )
+        engine = bench.lab.engine_for(bench.campaign, server)
+        running = stack.enter_context(engine.started(server, bench.placement.server, handed, log))
         answered_ns = _await(server, workload, running, nonce, log)
         footprint = _footprint(bench, member.ready, running, answered_ns)
         killed = bench.sites.server.kills(running.pid)
@@ -526,7 +525,7 @@ def _measurement(
     }
     return Measurement(
         **facts,
-        engine=bench.lab.engine.name,
+        engine=bench.lab.engine_for(bench.campaign, live.member.ready.server).name,
         placement=live.placement,
         port=live.running.port,
         sample_hz=bench.campaign.sample_hz,

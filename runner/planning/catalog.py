@@ -244,6 +244,10 @@ def load_campaign(name: str) -> Campaign:
                 f"another name than the copied server {server!r}"
             )
             raise top.table("copies").error(label, message)
+    if strangers := [name for name in given.get("processes", ()) if name not in given["servers"]]:
+        raise top.error(
+            "processes", f"{strangers[0]!r} must be listed in the campaign's `servers`, too"
+        )
     given = {
         "seed": 1,
         "server_cpus": 1,

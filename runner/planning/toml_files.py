@@ -197,6 +197,7 @@ class CampaignFile(SharedSettings):
     servers: Texts
     load: LoadTables
     copies: Pairs = ()
+    processes: Texts = ()
     seed: Count | None = None
     server_cpus: Count | None = None
     database_cpus: Count | None = None

@@ -84,7 +84,11 @@ class Tables:
 
     @property
     def copies(self) -> dict[str, str]:
-        """The servers that ran under a second label: label -> name of the server."""
+        """The servers that ran under a second label: label -> name of the server.
+
+        A label with other variables, or in another engine, is left out: more than noise can differ
+        between it and the server.
+        """
         campaign = self.manifest.campaign
         ran = set(self.trials["server"])
 
@@ -96,7 +100,9 @@ class Tables:
         return {
             label: who
             for label, who in campaign.copies
-            if {label, who} <= ran and given(label) == given(who)
+            if {label, who} <= ran
+            and given(label) == given(who)
+            and (label in campaign.processes) == (who in campaign.processes)
         }
 
     def ramps(self, *, database: bool) -> pd.DataFrame:

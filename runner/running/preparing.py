@@ -126,13 +126,29 @@ def set_up(
     """Assign CPUs to server, generator and database, and set the state of idle CPUs.
 
     `planned` are all trials of the campaign, and `trials` are those to measure now. Raise LabError
-    if there are too few CPUs, or if the disk of another host is too small for `trials`.
+    if there are too few CPUs, if the disk of another host is too small for `trials`, or if the
+    campaign compares containers with plain processes and there are no containers.
     """
+    _require_containers(opened, campaign)
     placement = place_for(campaign, planned, opened.fleet)
     require_room_there(trials, opened.sites)
     idle = ask_idle(opened, planned)
     warnings = (remedy(opened.idle.problem),) if opened.idle.problem else ()
     return Setting(opened, placement, tools, idle, warnings)
+
+
+def _require_containers(opened: Lab, campaign: Campaign) -> None:
+    """Raise LabError if a campaign names plain processes, and the others are no containers here."""
+    if not campaign.processes:
+        return
+    compares = f"The campaign {campaign.name!r} compares containers with plain processes"
+    if opened.fleet is not None:
+        raise LabError(f"{compares}, which the lab can start on this machine only: omit --hosts.")
+    if opened.engine.name != "docker":
+        raise LabError(
+            f"{compares}, and this run has no Docker engine ({opened.engine.reason}): start one, "
+            "and omit --engine process."
+        )
 
 
 def place_for(campaign: Campaign, trials: Sequence[Trial], fleet: Fleet | None = None) -> Placement:
@@ -217,7 +233,7 @@ def prepare(
             say(f"Building {server.name} …")
         try:
             binary = build(server)
-            image = engine.prepare(server)
+            image = opened.engine_for(campaign, server).prepare(server)
             ready[server.name] = Ready(server, image, binary, _compiler_of(server))
         except LabError as error:
             if campaign.owns:

@@ -182,6 +182,33 @@ def test_a_campaign_in_containers_passes_every_invariant(root, ours, whole):
     assert ours(None) == []
 
 
+BESIDE = {
+    "copies": {"axum-process": "axum"},
+    "processes": ["axum-process"],
+    "sessions": {"slices": 2, "slice_s": 0.5},
+}
+
+
+@needs_wrk
+def test_a_server_runs_as_a_plain_process_beside_a_container(root, ours):
+    """In one session, axum runs in a container, and its copy as a plain process.
+
+    Both have the same binary, but only the container has an image.
+    """
+    crowd = load("wrk-matrix", connections=4, modes=["keepalive"])
+    asked = campaign(["axum", "axum-process"], crowd, repeats=1, **BESIDE)
+    made = real_lab.run(root, asked, "--engine", "docker")
+    assert made.trials["status"].tolist() == ["sealed"] * 2
+    engines = {each["cell"]["server"]: each["measurement"]["engine"] for each in made.records}
+    assert engines == {"axum": "docker", "axum-process": "process"}
+    manifest = made.manifest
+    assert set(manifest["images"]) == {"axum"}
+    assert len(set(manifest["artifacts"].values())) == 1
+    image_bytes = dict(zip(made.trials["server"], made.trials["server_image_bytes"], strict=True))
+    assert image_bytes["axum"] > 0 and not image_bytes["axum-process"] > 0
+    assert ours(None) == []
+
+
 @pytest.mark.long
 @pytest.mark.fault("SIGINT or SIGKILL of a runner with containers", "no container is left")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

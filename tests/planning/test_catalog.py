@@ -131,6 +131,13 @@ def test_seeds_has_the_published_size():
         (OPEN, "to_rps = 200", "to_rps = 100", 10, "must be greater than from_rps"),
         (SWEEP, "[5, 50]", "[5, 5]", 8, "a list of different rates"),
         (COPIES, 'gin-b = "gin"', 'gin-c = "gin"', 5, "must be listed in the campaign's `servers`"),
+        (
+            COPIES,
+            'title = "a test"',
+            'title = "a test"\nprocesses = ["gin-c"]',
+            2,
+            "'gin-c' must be listed in the campaign's `servers`, too",
+        ),
         (COPIES, 'gin-b = "gin"', 'gin = "gin"', 5, "than the copied server 'gin'"),
         (SESSIONS, "slices = 2", "slices = 3", 7, "slices = 3 must be an even number"),
         (SESSIONS, "slice_s = 1", "", 10, "[[load]] lacks 'slice_s'"),

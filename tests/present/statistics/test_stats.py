@@ -262,6 +262,7 @@ def test_two_labels_of_one_server_are_the_noise_floor(six):
     )
     assert ">" not in found() and found().count("≈") == 2
     assert "are one server" not in found(environment=[["axum-b", "TOKIO_WORKER_THREADS", "2"]])
+    assert "are one server" not in found(processes=["axum-b"])
 
 
 def test_a_load_without_a_sealed_trial_has_no_number(tables):
