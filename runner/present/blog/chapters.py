@@ -130,7 +130,7 @@ def _place_words(story: Story) -> str:
         cpus += f" ({', '.join(places)})"
     return (
         f"measured on {kind} with {captions.plural(facts.cpus or 0, 'CPU')} ({cpu}); servers ran "
-        f"{engine}; server and load generator {cpus}"
+        f"{engine}{captions.beside_containers(manifest)}; server and load generator {cpus}"
     )
 
 

@@ -122,7 +122,11 @@ def manifest_facts(manifest: Manifest) -> dict[str, str]:
         "Campaign": f"{campaign.title or campaign.name} (scale {campaign.scale:g})",
         "Seed": manifest.seed,
         "Commit": f"{git.commit}{dirty}" if git.commit else None,
-        "Engine": f"{manifest.engine}: {manifest.engine_reason}" if manifest.engine else None,
+        "Engine": (
+            f"{manifest.engine}: {manifest.engine_reason}{beside_containers(manifest)}"
+            if manifest.engine
+            else None
+        ),
         "CPUs": ", ".join(
             f"{who} {list(cpus)}"
             for who in ("server", "generator", "database")
@@ -138,6 +142,18 @@ def manifest_facts(manifest: Manifest) -> dict[str, str]:
         "Tools": ", ".join(f"{name} {version}" for name, version in manifest.tools.items()),
     }
     return {what: str(value) for what, value in values.items() if value not in (None, "")}
+
+
+def beside_containers(manifest: Manifest) -> str:
+    """Return the servers that ran as plain processes beside containers, to follow other words.
+
+    Return an empty text if there are none.
+    """
+    names = manifest.campaign.processes
+    if not names:
+        return ""
+    kind = "a plain process" if len(names) == 1 else "plain processes"
+    return f"; {joined(names)} ran as {kind}"
 
 
 def compilers(manifest: Manifest, servers: Sequence[str]) -> str:
@@ -223,7 +239,7 @@ def provenance(tables: Tables) -> str:
         f"Run {manifest.run_id}{f' of {manifest.day}' if manifest.day else ''}.",
         *(f"{what}: {words}." for what, words in counts.items()),
         durability(manifest) if tables.has_database() else "",
-        f"Engine: {manifest.engine or 'unknown'}.",
+        f"Engine: {manifest.engine or 'unknown'}{beside_containers(manifest)}.",
         f"Machine: {machine(manifest)}.",
         f"Tools: {tools}." if tools else "",
     )
