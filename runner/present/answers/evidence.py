@@ -33,7 +33,7 @@ NO_CLOSED_LOAD_BY_K6 = (
 PERCENTILES = {"p50": "median", "p95": "p95", "p99": "p99"}
 """Percentile that generator and probe both measure -> the percentile's name in sentences."""
 SETTLED = 0.1
-"""Share of a load that is left out at its start, because users start one after the other."""
+"""Share of a load's duration that is left out at the start, while users start one by one."""
 
 
 def trial_words(case: Case) -> str:
@@ -45,7 +45,7 @@ def trial_words(case: Case) -> str:
 
 
 def range_words(case: Case) -> str:
-    """Return the range of the generator's medians over the trials of this server and load.
+    """Return the range of the generator's medians over all trials of the case's server and load.
 
     Return an empty text if fewer than two of these trials have a median.
     """
@@ -72,7 +72,7 @@ def _generator_ms(case: Case) -> dict[str, float]:
 
 
 def generator_said(case: Case) -> str:
-    """Return what the generator reports, in the way in which such results are usually published."""
+    """Return the generator's results in the form in which such results are usually published."""
     known = {
         PERCENTILES[name]: number(ms)
         for name, ms in _generator_ms(case).items()
@@ -85,10 +85,10 @@ def generator_said(case: Case) -> str:
 
 
 def probe_saw(case: Case) -> str:
-    """Return what the probe measured in the same seconds; if there was no probe, say so.
+    """Return what the probe measured in the same seconds, or a sentence that there was no probe.
 
-    If the generator's median is much higher than the probe's, also say how much of it was not
-    needed to get an answer.
+    If the generator's median is at least `TWICE` the probe's, a sentence adds that the server did
+    not need the rest of the generator's median to answer.
     """
     row = case.row
     tool = case.tool
@@ -132,12 +132,12 @@ def percentile_table(case: Case) -> pd.DataFrame:
 def steady_rps(row: Mapping[Any, Any], throughput: pd.DataFrame) -> float:
     """Return the rate, in requests/s, in the steady part of a closed loop.
 
-    The steady part begins after 10 % of the load. It ends one mean iteration before the end of the
-    load, when users begin to run out of iterations. In this part the number of users and the rate
-    determine the mean response time, whatever the server does: L = lambda W (J. D. C. Little, A
-    Proof for the Queuing Formula L = lambda W, Operations Research 9, 1961). Without think time, N
-    users always have N requests under way, so W = N / X at a rate of X. Return NaN for an open
-    load, or if the trial has no timeline or no steady part.
+    The steady part begins after 10 % of the load's duration. It ends one mean iteration before the
+    end of the load, because users then begin to run out of iterations. In the steady part, the
+    number of users and the rate determine the mean response time, whatever the server does: L =
+    lambda W (J. D. C. Little, A Proof for the Queuing Formula L = lambda W, Operations Research 9,
+    1961). Without think time, N users always have N requests under way, so W = N / X at a rate of
+    X. Return NaN for an open load, or if the trial has no timeline or no steady part.
     """
     begin = SETTLED * row["duration_s"]
     end = row["duration_s"] - _mean_ms(row) / 1000
@@ -149,7 +149,10 @@ def steady_rps(row: Mapping[Any, Any], throughput: pd.DataFrame) -> float:
 
 
 def _mean_ms(row: Mapping[Any, Any]) -> float:
-    """Return the mean time of an iteration in ms; if the run lacks it, the mean response time."""
+    """Return the mean duration of an iteration in ms.
+
+    If the run did not record the duration of iterations, return the mean response time.
+    """
     return float(
         row["iteration_mean_ms"]
         if math.isfinite(row["iteration_mean_ms"])
@@ -158,9 +161,9 @@ def _mean_ms(row: Mapping[Any, Any]) -> float:
 
 
 def law_words(case: Case) -> str:
-    """Return the mean response time that follows from users and rate by Little's law.
+    """Return a text that compares the mean response time by Little's law with the measured mean.
 
-    The text compares it with the measured mean response time.
+    By Little's law, the mean follows from the number of users and the rate.
     """
     if case.row["load_model"] == "open":
         return (
@@ -189,7 +192,7 @@ def law_words(case: Case) -> str:
 
 
 def cpu_words(case: Case) -> str:
-    """Return how much of its CPU server and generator used."""
+    """Return a sentence that says which share of their CPUs server and generator used."""
     used = {
         side: 100 * float(case.row[f"{side}_cpu_mean_pct"]) / case.given(side)
         for side in ("server", "generator")
@@ -209,7 +212,7 @@ def servers_table(case: Case) -> pd.DataFrame:
     """Return a table of all servers of the run under the case's load, as texts.
 
     The values are means of the compared trials. The table shows which numbers are equal because of
-    Little's law, and which differ. A number that is unknown in all trials has no column.
+    Little's law, and which numbers differ. A number that is unknown in all trials has no column.
     """
     rows = []
     for server, trials in compared(case.tables, case.peers).groupby("server", sort=True):
@@ -251,7 +254,7 @@ LACKED = "the run did not have that much"
 
 @dataclass(frozen=True)
 class Weighed:
-    """How a column that influences the verdict is put into words."""
+    """The words for a column that influences the verdict."""
 
     name: str
     unit: str
@@ -290,17 +293,18 @@ WEIGHED = {
         "CPU of the probe", " % of a core", "what asking cost", "what asking cost"
     ),
 }
-"""Column of the trials -> how its value is put into words.
+"""Column of the trials -> the words for its value.
 
-CPU use of other programs counts only above 20 % of a core, because the ticks in which the kernel
-counts can explain smaller values. 97 % of the committed trials are below this limit.
+CPU use of other programs counts only above 20 % of a core. Smaller values prove nothing, because
+the kernel counts CPU time in ticks. 97 % of the committed trials are below this limit.
 """
 
 
 def evidence_table(case: Case) -> pd.DataFrame:
-    """Return the values that influence the verdict, as texts: name, value and meaning.
+    """Return a table of the values that influence the verdict, with name, value and meaning.
 
-    Unknown values are left out, except that an unknown quota is mentioned.
+    Unknown values are left out. The exception is an unknown quota, which has a row, because the
+    quota may have been the limit.
     """
     row = case.row
     tool = case.tool

@@ -1,7 +1,7 @@
 """Find the answer that a run gives, in at most five sentences.
 
-They say which server is the fastest, by how much, and under which load; `unknown` says what the run
-does not show.
+The sentences say which server is the fastest, by how much, and under which load. The function
+`unknown` returns sentences that say what the run does not show.
 """
 
 import math
@@ -46,9 +46,9 @@ ONLY_SEARCHES = (
     "Every trial of this run is a step of a search, at a rate of its own: there is no rate to say."
 )
 MOST_FINDINGS = 5
-"""Largest number of findings of a run."""
+"""A run has at most this many findings."""
 MOST_ON_FIRST_SCREEN = 3
-"""Largest number of findings on the first screen of the report."""
+"""The first screen of the report shows at most this many findings."""
 Row = Mapping[Hashable, Any]
 
 
@@ -58,7 +58,7 @@ class Finding:
 
     sentence: str
     is_first: bool = False
-    """True if the finding belongs on the first screen whenever the run has it."""
+    """True if the first screen of the report prefers this finding to others."""
 
 
 @lru_cache(maxsize=4)
@@ -90,11 +90,11 @@ def sentences(tables: Tables) -> tuple[str, ...]:
 def first_screen(tables: Tables) -> tuple[str, ...]:
     """Return the findings that a reader should see first, at most three.
 
-    They are the requests per second, the CPU time per request, and the response times at a rate
-    that all servers keep. Requests per second are those of one load if two servers ran under it.
-    With more servers, they are the ranges over the loads, so that each pair of servers has one
-    number per quantity. If the run does not have one of these findings, the next finding takes its
-    place.
+    These findings are the requests per second, the CPU time per request, and the response times at
+    a rate that all servers keep. If the run compares two servers, the requests per second are those
+    under one load. If it compares more servers, the requests per second are given as ranges over
+    the loads, so that each pair of servers has one number per quantity. If one of these findings is
+    missing, the next finding of the run takes its place.
     """
     return tuple(each.sentence for each in _shown_first(tables))
 
@@ -145,9 +145,9 @@ def _alone(tables: Tables, sealed: pd.DataFrame) -> str:
 def unknown(tables: Tables) -> tuple[str, ...]:
     """Return sentences that say what the run does not show.
 
-    There is a sentence for each quantity that cannot be compared under some loads, and one for each
-    second label of a server (A/A), whose difference is noise. Others say how many sessions or
-    blocks are left out.
+    There is a sentence for each quantity that cannot be compared under some loads. There is also a
+    sentence for each second label of a server (A/A), because any difference between the two labels
+    is noise. Further sentences say how many sessions or blocks are left out.
     """
     found = ratios.frame(tables)
     said = _blocks_left_out_words(tables)
@@ -174,9 +174,9 @@ def unknown(tables: Tables) -> tuple[str, ...]:
 
 
 def _blocks_left_out_words(tables: Tables) -> list[str]:
-    """Return how many sessions or blocks are left out of means and ratios.
+    """Return sentences that say how many sessions or blocks are left out of means and ratios.
 
-    There is one sentence for each reason.
+    There is one sentence for each reason to leave a session or block out.
     """
     sealed = sealed_trials(tables.trials)
     taken = disturbed(tables.trials)[sealed.index]
@@ -205,8 +205,9 @@ def known_ratios(tables: Tables) -> pd.DataFrame:
 def best_known_load(known: pd.DataFrame, sealed: pd.DataFrame) -> Row | None:
     """Return a trial of the load that is used to compare the servers first.
 
-    It is a load with the most ratios of requests/s. Among equals, a load with kept connections is
-    preferred, then one whose size is closest to 100. Return None if there are no such ratios.
+    This load has the most ratios of requests/s. Among several such loads, loads with kept
+    connections are preferred, then the load whose number of connections or users is closest to 100.
+    Return None if the run has no ratio of requests/s.
     """
     rates = known[known["quantity"] == THROUGHPUT.name]
     if rates.empty:
@@ -236,8 +237,8 @@ def _rates_compared(known: pd.DataFrame, sealed: pd.DataFrame) -> list[dict[Hash
 def one_load(tables: Tables, known: pd.DataFrame) -> str:
     """Return the rates and ratios of all servers under the load of `best_known_load`.
 
-    A yardstick's rate follows, if it ran under that load. Return an empty text if there is no such
-    load.
+    If a yardstick ran under that load, its rate follows. Return an empty text if the run has no
+    ratio of requests/s.
     """
     sealed = sealed_trials(tables.trials)
     row = best_known_load(known, sealed)
@@ -261,7 +262,10 @@ def one_load(tables: Tables, known: pd.DataFrame) -> str:
 
 
 def _machine_words(tables: Tables, load: str) -> str:
-    """Return the rates of the yardsticks under a load as a clause; empty if none ran under it."""
+    """Return a clause with the rates of the yardsticks that ran under a load.
+
+    Return an empty text if no yardstick ran under the load.
+    """
     found = ratios.frame(tables)
     is_here = found["quantity"].eq(THROUGHPUT.name) & found["load"].eq(load)
     rows = found[is_here & found["server"].isin(YARDSTICKS)].to_dict("records")
@@ -275,9 +279,9 @@ def _machine_words(tables: Tables, load: str) -> str:
 def largest_ratio(tables: Tables) -> str:
     """Return a sentence with the one ratio of requests/s that a reader may quote.
 
-    It is the largest ratio under the load of `best_known_load`. If the two servers can be compared
-    under other loads, too, the range of all their ratios follows. Return an empty text if there is
-    no such ratio.
+    This is the largest ratio under the load of `best_known_load`. If the two servers can also be
+    compared under other loads, the range of all their ratios follows. Return an empty text if no
+    ratio under that load has a finite interval.
     """
     known = known_ratios(tables)
     row = best_known_load(known, sealed_trials(tables.trials))
@@ -303,8 +307,9 @@ def largest_ratio(tables: Tables) -> str:
 def over_loads(known: pd.DataFrame, quantity: Quantity) -> str:
     """Return the range of each server's ratio over the loads, in the order of their medians.
 
-    A server with a ratio under one load only has that ratio with its interval. Return an empty text
-    if too few loads have a ratio: fewer than two for a rate, none for a cost.
+    For a server with a ratio under only one load, return that ratio with its interval instead of a
+    range. Return an empty text if too few loads have a ratio: a rate needs two loads, and a cost
+    needs one load.
     """
     is_whole = (known["low"] > 0) & (known["high"] < math.inf)
     rows = known[known["quantity"].eq(quantity.name) & is_whole]
@@ -326,7 +331,10 @@ def over_loads(known: pd.DataFrame, quantity: Quantity) -> str:
 
 
 def _range_words(pairs: pd.DataFrame) -> str:
-    """Return the range of ratios, `0.86 to 1.38`; for one load, the ratio with its interval."""
+    """Return the range of the pairs' ratios: `0.86 to 1.38`.
+
+    If there is only one pair, return its ratio with the interval.
+    """
     if len(pairs) == 1:
         return ratios.words(pairs.iloc[0].to_dict())
     ends = (pairs["ratio"].min(), pairs["ratio"].max())
@@ -334,9 +342,9 @@ def _range_words(pairs: pd.DataFrame) -> str:
 
 
 def response_times(tables: Tables, known: pd.DataFrame) -> str:
-    """Return the response times at the highest rate at which they can be compared.
+    """Return the response times at the highest rate at which response times can be compared.
 
-    Return an empty text if there is no such rate.
+    Return an empty text if response times cannot be compared at any rate.
     """
     rates = sealed_trials(tables.trials).drop_duplicates("load").set_index("load")["rate_rps"]
     half = known[known["quantity"] == P50.name]
@@ -351,7 +359,7 @@ def response_times(tables: Tables, known: pd.DataFrame) -> str:
 
 
 def _times_words(rows: pd.DataFrame) -> str:
-    """Return the response times of base and other servers, each with its ratio to the base's.
+    """Return the response times of all servers, each with its ratio to the base's response time.
 
     For example `axum is 0.207 ms, of echo 0.255 ms (1.23 [1.13–1.34] times axum's)`.
     """
@@ -367,10 +375,10 @@ def _times_words(rows: pd.DataFrame) -> str:
 def queued_case(tables: Tables) -> Case | None:
     """Return the trial that best shows that a generator can measure its own queue.
 
-    It is the median trial of the cell in which k6's times exceeded the probe's times most. In this
-    cell the generator was the limit, and the load can be compared with the probe: it keeps its
-    connections, sends one kind of request, and is not paused by a quota. Return None if there is no
-    such cell.
+    Only cells are considered in which the generator was the limit, and whose load can be compared
+    with the probe. Such a load keeps its connections, sends one kind of request, and is not paused
+    by a quota. Among these cells, the cell is chosen in which k6's times exceeded the probe's times
+    most, and its median trial is returned. Return None if there is no such cell.
     """
     known = candidates(tables)
     known = known[queued(known)]

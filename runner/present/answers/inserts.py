@@ -29,7 +29,7 @@ COLUMN_OF_HEADING = {
     "most in use": "pool_in_use",
     "rows": "rows",
 }
-"""Heading -> column of the summary. Tables of loads with a database show these columns, too."""
+"""Heading -> column of the summary, for the columns that only loads with a database need."""
 
 
 def findings(tables: Tables) -> tuple[str, ...]:
@@ -90,9 +90,9 @@ def _stored(rows: pd.DataFrame) -> pd.DataFrame:
 def _most(tables: Tables, closed: pd.DataFrame, sealed: pd.DataFrame) -> list[str]:
     """Return sentences with the ranking of servers by inserts per second.
 
-    It is the ranking under the load with the highest rate. Only loads are ranked under which at
-    least two servers were the limit in all their trials; the other loads are named with their
-    limits.
+    Servers can be ranked only under loads under which at least two servers were the limit in all
+    their trials. Among these loads, the sentences rank the servers under the load with the highest
+    rate, and name the rest. Loads without a ranking are named with their limits.
     """
     loads = {
         str(load): rows for load, rows in closed[closed["trials"] > 0].groupby("load", sort=False)
@@ -120,7 +120,10 @@ def _most(tables: Tables, closed: pd.DataFrame, sealed: pd.DataFrame) -> list[st
 
 
 def _ramp(load: str, servers: list[ServerLoad], tables: Tables) -> str:
-    """Return the highest rate that each server sustained on a ramp, and the limit above it."""
+    """Return the highest rate that each server sustained on a ramp, and the limit at higher rates.
+
+    A server that sustained the whole ramp is named without a rate.
+    """
     kept = {cell.server: spread(kept_rps(cell.trials, tables.throughput)) for cell in servers}
     part = {
         cell.server: cell.trials
@@ -156,7 +159,7 @@ def _database(table: pd.DataFrame) -> str:
 
 
 def _enough(loop: str, servers: list[ServerLoad]) -> str:
-    """Return, for each server, the smallest pool size that is as fast as the fastest size."""
+    """Return a sentence that names, for each server, the smallest pool that is as fast as any."""
     found = {cell.server: smallest_pool(cell.trials) for cell in servers}
     known = {server: pool for server, pool in found.items() if pool}
     why = (
@@ -184,14 +187,14 @@ class SmallestPool:
     size: float
     """Number of connections of the pool."""
     detectable: float
-    """Smallest ratio to the rate of the fastest size that these trials would have shown.
+    """Smallest detectable ratio between the rate of the fastest size and the rate of this size.
 
-    It is 1 if this size is the fastest.
+    The ratio is 1 if this size is itself the fastest.
     """
 
 
 def smallest_pool(trials: pd.DataFrame) -> SmallestPool | None:
-    """Return the smallest pool size whose rates do not differ from the fastest size's.
+    """Return the smallest pool size whose rates do not differ from those of the fastest size.
 
     `trials` are the sealed trials of one server and loop. Return None if a size has too few trials.
     Also return None if the generator may have been the limit at the fastest size, because a larger

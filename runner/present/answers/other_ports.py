@@ -1,4 +1,4 @@
-"""Requests of a user's script to other ports, which rates and percentiles do not include."""
+"""Report a script's requests to other ports, because rates and percentiles do not include them."""
 
 import pandas as pd
 
@@ -6,7 +6,7 @@ from runner.present.frames import Tables
 
 
 def sentences(tables: Tables) -> tuple[str, ...]:
-    """Return a sentence with the number of a script's requests to other ports.
+    """Return a sentence that says how many requests a user's script sent to other ports.
 
     Return nothing if the campaign allowed no other port.
     """

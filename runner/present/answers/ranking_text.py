@@ -1,6 +1,7 @@
 """Put the ranking of servers under one load into words.
 
-The text has the order, the ratios with intervals, the ties, and which differences are undetectable.
+The text states the order, the ratios with intervals, the ties, and the size of differences that
+would be undetectable.
 """
 
 from dataclasses import dataclass
@@ -24,7 +25,10 @@ READING = (
     "been missed in more than one of five campaigns like this one."
 )
 SMALLEST_SHOWN_RATIO = 1 + 1e-5
-"""Detectable ratios below this are not reported; such ratios come from trials without any noise."""
+"""The smallest detectable ratio is reported only if it is above this value.
+
+A ratio closer to 1 comes from trials without any noise, so it tells the reader nothing.
+"""
 
 
 @dataclass(frozen=True)
@@ -33,14 +37,15 @@ class Standing:
 
     samples: dict[str, Sample]
     ranking: Ranking | None
-    sign: str  # sign between two servers, of which the better one stands first
+    sign: str  # `<` or `>`, printed between two servers; the better server stands first
     noise: str  # a clause on the noise floor and its origin; empty if there is none
 
     def words(self, quantity: str) -> str:
         """Return the order with ratios, or each server's values if there are too few trials.
 
         For example: `requests/s: axum 61,200 ±0.4 % > gin 50,000 ±0.6 % (×0.817 [0.810–0.824])`. If
-        the order alone does not say which servers differ, each name is followed by its letters.
+        the order alone does not say which servers differ, letters follow each name; servers without
+        a common letter differ.
         """
         ranking = self.ranking
         values = {
@@ -80,7 +85,7 @@ class Standing:
 
 
 def standing(tables: Tables, rows: pd.DataFrame, quantity: Quantity) -> Standing:
-    """Return the standing of servers; `rows` are their rows of the summary under one load.
+    """Return the standing of the servers in `rows`, which are rows of the summary under one load.
 
     Disturbed sessions and incomplete blocks are left out. If a server has two labels (A/A), the
     difference between the labels is the noise floor.
@@ -108,7 +113,7 @@ def standing(tables: Tables, rows: pd.DataFrame, quantity: Quantity) -> Standing
 def times(found: Ratio, *, inverse: bool = False) -> str:
     """Return a ratio with its interval: `×0.940 [0.931–0.949]`.
 
-    With `inverse`, return the ratio of the second to the first.
+    With `inverse`, return the ratio of the second server to the first.
     """
     ends = (
         (1 / found.ratio, 1 / found.high, 1 / found.low)

@@ -1,4 +1,4 @@
-"""Answers about a k6 script: its endpoints, groups, scenarios, and checks."""
+"""Report what a run shows about a k6 script's endpoints, groups, scenarios, and checks."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ _TIMES = {
     "p99, ms": "latency_p99_ms",
 }
 MOST_SHOWN = 20
-"""Largest number of endpoints of a trial on a page; the run's table has all endpoints."""
+"""A page shows at most this many endpoints of a trial; the run's table contains all endpoints."""
 TAIL = 0.01
-"""Share of all requests that count as the tail: the slowest requests."""
+"""The tail consists of the slowest requests; this is their share of all requests."""
 CHANCE = 0.01
-"""Largest probability of chance for an endpoint that is said to make the tail.
+"""An endpoint is said to make the tail only if chance is an improbable explanation.
 
-It is the probability that so many of the slowest requests belong to the endpoint by chance.
+This is the largest allowed probability that so many of the slowest requests belong to the endpoint
+by chance.
 """
 
 
@@ -43,7 +44,7 @@ def has_script(tables: Tables) -> bool:
 
 
 def without_requests(tables: Tables) -> tuple[str, ...]:
-    """Return, for each trial whose file has no HTTP request, a sentence with the reason."""
+    """Return a sentence for each trial whose file contains no HTTP request, with the reason."""
     trials = tables.trials
     known = set(tables.of_script("metrics")["trial_id"]) - set(
         tables.of_script("endpoints")["trial_id"]
@@ -55,8 +56,8 @@ def without_requests(tables: Tables) -> tuple[str, ...]:
 def findings(tables: Tables) -> tuple[str, ...]:
     """Return a sentence for each trial that has several endpoints.
 
-    It says which endpoint makes the tail (the slowest 1 % of the requests), and which endpoint
-    failed most.
+    The sentence says which endpoint makes the tail (the slowest 1 % of the requests), and which
+    endpoint failed most.
     """
     said = []
     for trial_id, rows in _endpoints(tables).groupby("trial_id", sort=False):
@@ -77,9 +78,9 @@ def findings(tables: Tables) -> tuple[str, ...]:
 
 
 def _tail_words(rows: pd.DataFrame) -> str:
-    """Return which endpoint makes the tail, or that no endpoint does.
+    """Return a clause that names the endpoint that makes the tail, or says that no endpoint does.
 
-    An endpoint makes the tail if it has more of the slowest requests than chance explains.
+    An endpoint makes the tail if more of the slowest requests belong to it than chance explains.
     """
     from scipy.special import bdtrc  # noqa: PLC0415 - slow, and most commands need no tail
 
@@ -166,7 +167,10 @@ def thresholds_table(tables: Tables) -> pd.DataFrame:
 
 
 def threshold_findings(tables: Tables) -> tuple[str, ...]:
-    """Return how many thresholds of each trial were broken, and for which ones k6 disagrees."""
+    """Return sentences that say how many thresholds were broken in each trial.
+
+    A sentence also names the thresholds for which k6 came to another result.
+    """
     said = []
     for trial_id, rows in tables.of_script("thresholds").groupby("trial_id", sort=False):
         known = rows[rows["kept"].notna()]

@@ -66,7 +66,7 @@ MEDIANS = {
 }
 """Column of the summary -> column of the trials of which it is the median.
 
-These are counts that may be 0, so they have no geometric mean.
+These columns contain counts that may be 0, so a geometric mean is not possible.
 """
 SUMMARY_COLUMNS = (
     *(
@@ -97,7 +97,7 @@ SUMMARY_COLUMNS = (
     *(f"{name}_{end}" for name in MEANS for end in ("low", "high")),
 )
 CARRIED = {"p95_ms": 0.95, "p99_ms": 0.99, "first_byte_p99_ms": 0.99}
-"""Column of the summary -> its quantile.
+"""Column of the summary -> the quantile in this column.
 
 The column is NaN if a trial has too few requests for the quantile.
 """
@@ -109,25 +109,25 @@ NO_SEALED_TRIAL = "No trial of this run was sealed: there is nothing to compare.
 def summarize(tables: Tables) -> pd.DataFrame:
     """Return the summary of a run: one row of numbers per load and server.
 
-    A search has no row, because each of its steps has a different rate.
+    A search has no row, because each step of the search has a different rate.
 
     The columns of `MEANS` are geometric means of the compared trials (`ratios.compared`), with the
     ends of their intervals (`inference.mean_of`) in `_low` and `_high`. The columns of `MEDIANS`
     are medians. `trials` is the number of sealed trials, `compared` the number of trials in the
     means, and `left_out` the number of trials without a valid attempt. `p95_ms` and `p99_ms` are
-    NaN if a trial has fewer than 100 requests beyond them. `tail_percent` is the highest percentile
-    for which all trials have enough requests, and `tail_ms` is its value. `requests` is the number
-    of requests of the trial that has the fewest.
+    NaN if a trial has fewer than 100 requests beyond the percentile. `tail_percent` is the highest
+    percentile for which all trials have enough requests, and `tail_ms` is the value of this
+    percentile. `requests` is the number of requests in the trial with the fewest requests.
 
-    `rps` is the throughput: for a closed load, all successful answers including the probe's; for an
-    open load, the generator's answers only. `failed_pct` is the share of failed requests over all
-    trials. `why_unknown` explains an unknown limit. `cost_counts` is True if so few requests failed
-    that the cost per request is valid. `is_limited` is True if server or database had a share of a
-    core only.
+    `rps` is the throughput. For a closed load, it counts all successful answers including those to
+    the probe; for an open load, it counts only the answers to the generator. `failed_pct` is the
+    share of failed requests over all trials. `why_unknown` explains an unknown limit. `cost_counts`
+    is True if so few requests failed that the cost per request is valid. `is_limited` is True if
+    the server or the database had only a share of a core.
 
     `server_bound` is True if the load was closed, the server was the limit of every trial, and the
-    server is not there for calibration. Only then throughput is ranked. `rank` has rank and letters
-    by requests/s; it is empty if the server is not ranked.
+    server is not there for calibration. Throughput is ranked only if `server_bound` is True. `rank`
+    is the rank by requests/s with its letters; it is empty if the server is not ranked.
     """
     return _summarized(tables).copy()
 
@@ -164,7 +164,7 @@ def _summary(cell: pd.DataFrame, tails_ms: pd.Series[float]) -> dict[str, object
     fewest = sealed["requests"].min()
     requests = sealed["requests"].sum()
     found = {
-        # `first` has more than is needed; only `SUMMARY_COLUMNS` become columns of the table.
+        # `first` has more columns than the table: only `SUMMARY_COLUMNS` are taken from it.
         **first,
         **{name: float(medians[column]) for name, column in MEDIANS.items()},
         **{name: mean.value for name, mean in means.items()},
@@ -193,8 +193,9 @@ def _summary(cell: pd.DataFrame, tails_ms: pd.Series[float]) -> dict[str, object
 def _ends_of(means: Mapping[str, Mean], compared: int) -> dict[str, float]:
     """Return the ends of the means' intervals by column.
 
-    They are NaN if the other columns of the row have intervals, but so many trials lack this value
-    that its ends would only be minimum and maximum.
+    If too many trials lack a value, the ends of its mean are minimum and maximum instead of an
+    interval. The ends are then set to NaN if the other columns of the row have intervals, because
+    the two kinds of ends must not be mixed in a row.
     """
     ends = {}
     for name, mean in means.items():
@@ -208,9 +209,9 @@ def _ends_of(means: Mapping[str, Mean], compared: int) -> dict[str, float]:
 def _tails_ms(tables: Tables) -> pd.Series[float]:
     """Return each trial's tail in ms, by trial.
 
-    The tail is the highest percentile for which all trials of the cell have enough requests. It is
-    exact if the trial recorded this percentile, otherwise it is computed from the histogram (within
-    1 %).
+    The tail is the highest percentile for which all trials of the cell have enough requests. If the
+    trial recorded this percentile, the value is exact. Otherwise it is computed from the histogram,
+    with an error of at most 1 %.
     """
     sealed = sealed_trials(tables.trials)
     fewest = sealed.groupby(["load", "server"])["requests"].transform("min")
@@ -291,7 +292,7 @@ def percent_words(share_pct: float) -> str:
 
 
 def tail_words(row: Mapping[Any, Any]) -> str:
-    """Return the tail of a row of the summary: `p93: 1,001`; return `–` if it has none."""
+    """Return the tail in a row of the summary: `p93: 1,001`; return `–` if the row has no tail."""
     return (
         f"p{row['tail_percent']:g}: {number(row['tail_ms'])}"
         if np.isfinite(row["tail_ms"])
@@ -300,16 +301,19 @@ def tail_words(row: Mapping[Any, Any]) -> str:
 
 
 def of_own_api(tables: Tables) -> dict[str, str]:
-    """Return the columns that are also shown if the run is about the user's own API, by heading."""
+    """Return the further columns of a run about the user's own API, by heading.
+
+    Return no columns for any other run.
+    """
     is_own = bool(tables.manifest.campaign.apis)
     return {"first byte p50, ms": "first_byte_p50_ms"} if is_own else {}
 
 
 def notes(table: pd.DataFrame, more: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """Return why values are missing in the printed summary, with a sentence for each reason.
+    """Return a sentence for each reason why values are missing in the printed summary.
 
-    `more` are the further columns that are printed. Rows without trials are skipped, because their
-    verdicts already say why.
+    `more` are the further columns that are printed. Rows without trials are skipped, because the
+    verdicts in these rows already say why values are missing.
     """
     return tuple(_missing(table[table["trials"] > 0], more or {}))
 
@@ -360,7 +364,7 @@ def label(row: Mapping[Any, Any]) -> str:
 def _rate(row: Mapping[Any, Any]) -> str:
     """Return the rate of a row of the summary as text.
 
-    It has a dagger unless the rate is ranked, or was offered and sustained.
+    The text ends with a dagger unless the rate is ranked, or was offered and sustained.
     """
     is_sustained = row["limit"] == Limit.NONE
     has_dagger = row["trials"] and not row["server_bound"] and not is_sustained
@@ -385,8 +389,8 @@ def pivot(table: pd.DataFrame, column: str) -> pd.DataFrame:
 def warnings_of(tables: Tables) -> tuple[str, ...]:
     """Return the warnings that a reader must know before any number, as sentences.
 
-    Warnings about the trials that count come first. Then come warnings about trials that no number
-    includes.
+    Warnings about trials that count come first. Warnings about trials that are left out of all
+    numbers come last.
     """
     return (*_on_what_counts(tables), *_on_what_does_not_count(tables))
 
@@ -409,7 +413,7 @@ def _on_what_does_not_count(tables: Tables) -> tuple[str, ...]:
 
 
 def warnings_line(tables: Tables) -> str:
-    """Return how many warnings there are, and how many of them are about trials that count."""
+    """Return a sentence with the number of warnings, and how many are about trials that count."""
     concerning = len(_on_what_counts(tables))
     others = len(_on_what_does_not_count(tables))
     every = plural(concerning + others, "warning")
@@ -434,7 +438,7 @@ def _on_the_set_up(tables: Tables) -> Iterator[str]:
 
 
 def _on_lost_trials(tables: Tables) -> Iterator[str]:
-    """Yield a warning with the number of failed trials, and one with that of repeated attempts."""
+    """Yield warnings that say how many trials failed, and how many attempts were repeated."""
     trials = tables.trials
     again = repeated(trials)
     attempts = int(again.sum())
@@ -480,7 +484,10 @@ def _on_drift(tables: Tables) -> str:
 
 
 def _on_failures(table: pd.DataFrame) -> str:
-    """Return a warning that names the servers of which more than a few requests failed."""
+    """Return a warning that names the servers with more failed requests than `MOST_FAILED` allows.
+
+    Return an empty text if no server had so many failures.
+    """
     failing = table[table["failed_pct"] > 100 * MOST_FAILED]
     if failing.empty:
         return ""
@@ -489,7 +496,7 @@ def _on_failures(table: pd.DataFrame) -> str:
 
 
 def _failing_words(rows: pd.DataFrame) -> str:
-    """Return the servers of which requests failed, with their shares of failures, by load."""
+    """Return the share of requests that failed, with server and load, for each row."""
     shares = (
         f"{percent_words(row['failed_pct'])} of {label(row)}'s" for row in rows.to_dict("records")
     )
@@ -517,7 +524,7 @@ def findings(tables: Tables) -> tuple[str, ...]:
 def with_reading(sentences: list[str]) -> tuple[str, ...]:
     """Return the non-empty sentences.
 
-    If one of them has an order of servers, an explanation of how to read an order comes first.
+    If a sentence contains an order of servers, an explanation of how to read it comes first.
     """
     reading = [READING] if any("×" in sentence for sentence in sentences) else []
     return tuple(filter(None, [*reading, *sentences]))
@@ -526,8 +533,8 @@ def with_reading(sentences: list[str]) -> tuple[str, ...]:
 def throughput(tables: Tables, rows: pd.DataFrame) -> str:
     """Return the ranking of servers by throughput under one load.
 
-    Only servers that were the limit in all their trials are ranked; the others are named with their
-    verdicts.
+    Only servers that were the limit in all their trials are ranked. The other servers are named
+    with their verdicts.
     """
     bound = rows[rows["server_bound"]]
     rest = rows[~rows["server_bound"]]
@@ -556,7 +563,7 @@ def throughput(tables: Tables, rows: pd.DataFrame) -> str:
 def _offered(loads: list[pd.DataFrame]) -> list[str]:
     """Return sentences about open loads, whose rate is set and therefore not ranked.
 
-    They name the servers under which requests were dropped (not sent in time), or failed.
+    The sentences name the servers for which requests were dropped (not sent in time), or failed.
     """
     by_outcome: dict[str, list[str]] = {}
     for rows in loads:
@@ -607,10 +614,10 @@ def cpu_order(tables: Tables, rows: pd.DataFrame) -> str:
 
 
 def _response_times(tables: Tables, loads: list[pd.DataFrame]) -> list[str]:
-    """Return the rankings by response times, or a sentence that says why there is none.
+    """Return the rankings by response times, or a sentence that says why there is no ranking.
 
-    Response times are ranked only at an offered rate, and only for servers that kept the rate
-    without any limit.
+    Response times are ranked only at an offered rate, and only for servers that sustained this rate
+    without reaching a limit.
     """
     sealed = sealed_trials(tables.trials[tables.trials["tier"] != CALIBRATION])
     if sealed.empty:

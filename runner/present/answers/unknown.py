@@ -19,7 +19,7 @@ def why_unknown(compared: pd.DataFrame) -> str:
     unknown = compared[limits_of(compared).eq(Limit.UNKNOWN)]
     if unknown.empty:
         return ""
-    # If a trial has no cause that this version knows, its rule stands for the cause.
+    # If this version does not know a trial's cause, group the trial by its rule instead.
     kinds = unknown["verdict_cause"].mask(unknown["verdict_cause"].eq(""), unknown["verdict_rule"])
     kind, count = Counter(kinds).most_common(1)[0]
     reason = unknown.loc[kinds.eq(kind), "verdict_rule"].iloc[0] or NOT_RECORDED
