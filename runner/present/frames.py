@@ -29,8 +29,8 @@ from runner.verdict.words import reason, rule_words
 FRAMES = ("trials", "latency", "throughput", "resources")
 MOST_ROWS = 100_000_000
 TWICE = 2.0
-"""If the generator's median is at least this many times the probe's, most of it is not due to the
-server.
+"""The generator times its own queue if its median response time is more than this many times the
+probe's, because then the server did not cause most of the generator's time.
 """
 MODES = {"keepalive": "keep-alive", "close": "close"}
 """Requested modes in words; an observed mode may also be `mixed`."""
@@ -38,19 +38,20 @@ MODES = {"keepalive": "keep-alive", "close": "close"}
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """One run as the figures see it: its manifest and four frames.
+    """The data of one run from which figures are drawn: the manifest and four frames.
 
     The frame `trials` has these columns in addition to the columns of the file:
 
     - `load` is the name of the load in words, without the server; `load_brief`,
       `load_without_terms`, `load_without_pool` and `load_shape` are shorter names (see `LoadName`).
     - `load_order` sorts the loads of a run.
-    - `terms` has the quotas and the slices of the load in words; it may be empty.
-    - `throughput_rps` is the server's rate of successes; for an open load, the generator's rate.
+    - `terms` names the quotas and the slices of the load in words; the text may be empty.
+    - `throughput_rps` is the rate of the server's successful answers. For an open load, it is the
+      rate of the generator's requests.
     - `verdict_rule` is the rule that decided the verdict, in words.
 
-    All steps of a search are one load, although their rates differ. `folder` is the run's folder,
-    which has the probe's samples in one file per trial.
+    All steps of a search are one load, although the steps have different rates. `folder` is the
+    run's folder, which contains the probe's samples in one file per trial.
     """
 
     manifest: Manifest
@@ -63,21 +64,22 @@ class Tables:
     def of(self, tool: str) -> pd.DataFrame:
         """Return a tool's trials at closed loads, including failed ones, sorted by load.
 
-        Calibration servers are left out. Loads that are sized by connections and insert rows are
-        left out, too, because they compare sizes of the pool instead.
+        Calibration servers are left out. Loads that insert rows and whose size is a number of
+        connections are left out, too, because such loads compare sizes of the pool.
         """
         by_connections = self.trials["tool"].map(is_sized_by_connections).astype(bool)
         inserts = by_connections & self.trials["pool_size"].notna()
         return self._compared(self.trials["tool"].eq(tool) & ~self._offered & ~inserts)
 
     def sealed(self, tool: str) -> pd.DataFrame:
-        """Return those trials that `of` returns and that are sealed."""
+        """Return the sealed trials among those that `of` returns."""
         return sealed_trials(self.of(tool))
 
     def timed(self, tool: str) -> pd.DataFrame:
         """Return the trials of `sealed` that have response times.
 
-        A trial on a share of a core has none, because its server waits for the quota's next period.
+        If a server has only a share of a core, its trials have no response times, because these
+        would show how long the server waits for the next period of its quota.
         """
         chosen = self.sealed(tool)
         return chosen[chosen["latency_p50_ms"].notna()]
@@ -108,8 +110,8 @@ class Tables:
     def ramps(self, *, database: bool) -> pd.DataFrame:
         """Return the trials at rising arrival rates, including failed ones, sorted by load.
 
-        With `database`, return the trials with a database. A constant rate then counts as a ramp of
-        one step, so that the pool's use over time is shown, too.
+        With `database`, return only the trials with a database. A constant rate then counts as a
+        ramp of one step, so that figures also show the pool's use over time at a constant rate.
         """
         offered = self._offered & self.trials["objective"].eq("")
         stored = self.trials["pool_size"].notna()
@@ -145,8 +147,8 @@ class Tables:
     def samples(self, table: str, trial_id: str) -> pd.DataFrame:
         """Return a trial's rows of a table that has a file per trial: `probe` or `requests`.
 
-        Return no rows if the run keeps no such file. Raise LabError if the file cannot be read or
-        lacks a column.
+        Return no rows if the run did not store this file. Raise LabError if the file cannot be read
+        or lacks a column.
         """
         path = None if self.folder is None else self.folder.tables / table / f"{trial_id}.parquet"
         rows = pd.DataFrame(columns=[column.name for column in columns(table)])
@@ -232,10 +234,10 @@ def limit_words(trials: pd.DataFrame) -> str:
 
 
 def server_bound(trials: pd.DataFrame) -> bool:
-    """Return True if the server limited every trial: only then may throughput be ranked.
+    """Return True if the server limited every trial, because only then may throughput be ranked.
 
-    A load with one request at a time counts, too, if idle CPUs poll, because its rate then includes
-    no time to wake a CPU.
+    A load with one request at a time also counts as limited by the server if idle CPUs poll: the
+    rate of such a load includes no time to wake a CPU.
     """
     limits = limits_of(trials)
     bound = (limits == Limit.SERVER) | ((limits == Limit.SERIAL) & (trials["idle"] == "polling"))
@@ -245,8 +247,8 @@ def server_bound(trials: pd.DataFrame) -> bool:
 def did_at_least(trials: pd.DataFrame) -> bool:
     """Return True if each rate is a valid lower bound of the server's capacity.
 
-    An offered rate, and the rate of one request at a time, are far below the capacity. A rate of
-    errors is no bound.
+    A rate that was offered, or that was reached with one request at a time, is not counted as a
+    bound, because it is far below the capacity. A rate of errors is not counted either.
     """
     return did_the_work(trials) and not set(limits_of(trials)) & {Limit.NONE, Limit.SERIAL}
 
@@ -281,9 +283,9 @@ def _kept(run: RunFolder, _stamps: tuple[tuple[int, int, int], ...]) -> Tables:
 
 
 def read_table(run: RunFolder, name: str) -> pd.DataFrame:
-    """Return an additional table of a run by its name, without rows if the run has none.
+    """Return an additional table of a run by its name, without rows if the run has no such table.
 
-    Raise LabError if it is damaged or lacks a column.
+    Raise LabError if the table is damaged or lacks a column.
     """
     path = run.table(name)
     if not path.is_file():
@@ -292,9 +294,9 @@ def read_table(run: RunFolder, name: str) -> pd.DataFrame:
 
 
 def tables_of(manifest: Manifest, rows: Iterable[Mapping[str, Any]]) -> Tables:
-    """Return the tables of a run that is not finished: a row for each trial so far.
+    """Return the tables of an unfinished run, whose trials so far are given as `rows`.
 
-    All other tables are empty.
+    All tables other than `trials` are empty.
     """
     frames = {name: pd.DataFrame(columns=[each.name for each in columns(name)]) for name in FRAMES}
     trials = pd.DataFrame([dict(row) for row in rows], columns=frames["trials"].columns)
@@ -334,12 +336,12 @@ def _typed(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     """Return a table with all of its columns, including optional columns that the file lacks.
 
     Unknown numbers are NaN, and unknown texts are null. Optional numbers, and all numbers of the
-    table of trials, are floats, and flags are 0 or 1. The reason is that a column of nulls has no
-    type in Parquet.
+    table of trials, become floats, because a column that contains only nulls has no type in
+    Parquet. Flags in these columns become 0 or 1.
     """
 
     def as_floats(column: pd.Series[Any]) -> pd.Series[float]:
-        if pd.api.types.is_numeric_dtype(column):  # columns of numbers or flags, without a null
+        if pd.api.types.is_numeric_dtype(column):  # numbers or flags, without nulls
             return column.astype(float)
         are_flags = pd.api.types.is_bool_dtype(column.dropna().infer_objects())
         return (column.map({True: 1.0, False: 0.0}) if are_flags else pd.to_numeric(column)).astype(
@@ -377,8 +379,8 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     switches = (f"server_{kind}_switches_per_request" for kind in ("voluntary", "involuntary"))
     typed["server_switches_per_request"] = sum(typed[name] for name in switches)
     typed["quota_cores"] = typed["server_quota_cores"].fillna(math.inf)
-    # Only sealed trials have the observed state of idle CPUs; other trials have the requested
-    # state.
+    # Only sealed trials record the observed state of idle CPUs. Other trials record the state that
+    # was requested, so they are ignored here.
     is_mixed = sealed_trials(typed)["idle"].nunique() > 1
     rows = typed[list(NAMED_BY)].to_dict("records")
     named = [LoadName.of(row, says_idle=is_mixed) for row in rows]
@@ -414,8 +416,8 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
 def with_causes(trials: pd.DataFrame) -> pd.DataFrame:
     """Return the trials with the columns `verdict_cause`, `verdict_rule` and `verdict_reason`.
 
-    The rule and the whole sentence are written anew from the stored evidence. Runs of versions that
-    stored no causes have only the sentence, from which the cause is read.
+    The rule and the whole sentence are written anew from the stored evidence. Older versions stored
+    no causes but only the sentence; for their runs, the cause is read from this sentence.
     """
     verdicts = [_verdict_in_words(row) for row in trials.to_dict("records")]
     causes = ["" if each.cause is None else each.cause.value for each in verdicts]
@@ -446,7 +448,7 @@ def _verdict_in_words(row: Mapping[Any, Any]) -> _VerdictInWords:
 
 
 def _served_rps(trials: pd.DataFrame) -> pd.Series[float]:
-    """Return the exact column `served_rps` for runs of versions that did not store the column."""
+    """Return the exact values of `served_rps`, for runs of versions that did not store them."""
     probe_requests = trials["probe_requests"].fillna(0.0)
     probe_failed = trials["probe_failed"].fillna(0.0)
     served: pd.Series[float] = served_rps(
@@ -467,15 +469,15 @@ NAMED_BY = (
 class LoadName:
     """Name of a load: `experiments, N = 3000`, `wrk-matrix, keep-alive, 100 connections`.
 
-    It has the state of idle CPUs only if the trials of a run differ in this state. Otherwise the
-    page states it once.
+    The name mentions the state of idle CPUs only if the trials of a run differ in this state.
+    Otherwise the page mentions the state once.
     """
 
     full: str
     brief: str
     """The load's name for small labels: `wrk-matrix, kept 100, 0.5 core`."""
     shape: str
-    """Connections, rate or users, and pool size; if the load has none of these, its workload."""
+    """Connections, rate or users, and pool size. If the load has none of these, the workload."""
     terms: str
     """CPU quotas, slices, and whether idle CPUs slept; empty if there is nothing to say."""
     terms_without_slices: str
@@ -523,7 +525,11 @@ def _brief_shape_words(row: Mapping[Any, Any]) -> list[str]:
 
 
 def _mode_words(row: Mapping[Any, Any]) -> str:
-    """Return words for the observed mode; empty for a generator that always keeps connections."""
+    """Return words for the observed mode of connections.
+
+    Return an empty text for a generator that keeps connections by itself, unless the observed mode
+    differs.
+    """
     says_nothing_else = row["mode"] in ("keepalive", "")
     if traits_of(row["tool"]).keeps_connections_by_itself and says_nothing_else:
         return ""
@@ -541,8 +547,8 @@ def _demand_words(row: Mapping[Any, Any], *, brief: bool = False) -> str:
 def _quota_words(row: Mapping[Any, Any]) -> list[str]:
     """Return the CPU quotas of server and database, in words.
 
-    A quota set outside the lab is worded like a quota of the lab if it is less than one core and
-    the only quota of the server. Otherwise it is called a quota.
+    A quota that was set outside the lab is worded like the lab's own quotas (`0.5 of a core`) if it
+    is less than one core and the server has no other quota. Otherwise the words are `a quota of`.
     """
     words = []
     if row["share"] < 1:
@@ -590,7 +596,10 @@ def rate_unit(workloads: Iterable[Any]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One sealed trial with the probe's samples within its load, which are None without a probe."""
+    """One sealed trial, with the samples that the probe took during the load.
+
+    The samples are None if the trial had no probe.
+    """
 
     tables: Tables
     row: Values
@@ -613,9 +622,9 @@ class Case:
 
     @property
     def peers(self) -> pd.DataFrame:
-        """All sealed trials under the same load, including this one.
+        """All sealed trials under the same load, including this trial.
 
-        Trials of calibration servers are compared only with each other.
+        A trial of a calibration server is compared only with trials of calibration servers.
         """
         trials = sealed_trials(self.tables.trials)
         kind = trials["tier"].eq(CALIBRATION) == (self.row["tier"] == CALIBRATION)
@@ -624,16 +633,17 @@ class Case:
         return alike
 
     def given(self, subject: str) -> float:
-        """Return the CPU that a subject was given, in % of a core, as `given_pct` does."""
+        """Return the CPU that this trial gave to a subject, in % of a core (see `given_pct`)."""
         return float(given_pct(self.tables, self.frame, subject).iloc[0])
 
 
 def given_pct(tables: Tables, trials: pd.DataFrame, subject: str) -> pd.Series[float]:
     """Return the CPU that each trial gave to a subject, in % of a core.
 
-    It is NaN if the manifest does not say on which CPUs the subject ran. The lab's quota reduces
-    the CPU of a server or a database to its share, and a quota set outside the lab limits the
-    server's CPU. A generator with threads (wrk) can use as many cores as it has threads.
+    The value is NaN if the manifest does not say on which CPUs the subject ran. A quota of the lab
+    reduces the CPU of a server or a database to a share of a core. A quota that was set outside the
+    lab limits the CPU of the server. A generator with threads (wrk) can use as many cores as it has
+    threads.
     """
     cpus = len(tables.manifest.placement.cpus_of(subject))
     given = pd.Series(100.0 * cpus if cpus else math.nan, trials.index)
@@ -649,9 +659,10 @@ def given_pct(tables: Tables, trials: pd.DataFrame, subject: str) -> pd.Series[f
 def candidates(tables: Tables) -> pd.DataFrame:
     """Return the sealed trials of k6's closed loads, with the additional column `times`.
 
-    `times` is k6's median response time divided by the probe's. It is NaN if connections were not
-    kept: the probe keeps its connections, so it does not see how long new connections wait. Trials
-    of a user's script are left out, because the probe sent other requests.
+    `times` is k6's median response time divided by the probe's. It is NaN if k6 did not keep its
+    connections: the probe keeps its connections, so the probe's times do not show how long new
+    connections wait. Trials of a user's script are left out, because the probe sent other requests
+    than the script.
     """
     trials = tables.timed("k6")
     trials = trials[trials["workload"] != OWN_SCRIPT]
@@ -662,8 +673,9 @@ def candidates(tables: Tables) -> pd.DataFrame:
 def queued(trials: pd.DataFrame) -> pd.Series[bool]:
     """Return a mask of the trials in which the generator was the limit and timed its own queue.
 
-    The probe must show this. Its times count only if it sends the same request as the load, both
-    keep their connections, and the lab set no quota for the server.
+    A trial is in the mask only if the probe's times show this queue. The probe's times count only
+    if the probe sent the same request as the generator, both kept their connections, and the lab
+    set no quota for the server.
     """
     kept = (
         trials["mode"].isin(["keepalive", ""])
@@ -675,16 +687,16 @@ def queued(trials: pd.DataFrame) -> pd.Series[bool]:
 
 
 def probed(tables: Tables) -> bool:
-    """Return whether a run has a closed load by k6 with a probe beside it."""
+    """Return whether a probe measured during a closed load by k6 in some trial of the run."""
     return bool(candidates(tables)["times"].notna().any())
 
 
 def median_trial(trials: pd.DataFrame) -> pd.DataFrame:
     """Return the median trial of the cell in which the median of `times` is largest.
 
-    It is the trial with the median `latency_p50_ms`, as a table of one row. If the number of trials
-    is even, it is the trial just below the middle, so that the case is not exaggerated. Return no
-    row if there are no trials.
+    The median trial has the median `latency_p50_ms`; it is returned as a table of one row. If the
+    number of trials is even, the trial just below the middle is returned, so that the case is not
+    exaggerated. Return no row if there are no trials.
     """
     if trials.empty:
         return trials
@@ -702,7 +714,7 @@ def choose(tables: Tables, trial: str = "") -> Case | None:
     """Return the named trial, or the median trial of the cell in which k6 and probe differ most.
 
     Without a name, choose among k6's closed loads, and return None if the run has none. Raise
-    LabError if the run does not have the named trial, or if it was not sealed.
+    LabError if the run does not have the named trial, or if that trial was not sealed.
     """
     if trial:
         chosen = tables.trials[tables.trials["trial_id"] == trial]
