@@ -355,7 +355,7 @@ def response_times(tables: Tables, known: pd.DataFrame) -> str:
     said = f"the median response time of {_times_words(half[half['load'] == load])}"
     if load in set(most["load"]):
         said += f"; the p99 of {_times_words(most[most['load'] == load])}"
-    return f"At {rates[load]:,.0f} requests/s, which all keep, {said}."
+    return f"At {rates[load]:,.0f} requests/s, which all of them sustain, {said}."
 
 
 def _times_words(rows: pd.DataFrame) -> str:

@@ -201,7 +201,9 @@ def answer_table(story: Story) -> list[Block]:
     words = [f"Rates and costs: {phrase}."]
     if timed:
         kept_load = str(next(iter(timed.values()))["load"])
-        words.append(f"Response times: {story.phrase_of(kept_load)}.")
+        words.append(
+            f"Response times (last column), of another load: {story.phrase_of(kept_load)}."
+        )
     if any(NOT_LOADED in row.values() for row in rows):
         words.append(f"{NOT_LOADED}: the run has no such load of this server.")
     if not is_timed.all():
@@ -331,7 +333,7 @@ def claims(story: Story) -> list[Block]:
     return [
         Paragraph(counts),
         Paragraph(_medians_words(story)),
-        Bullets(tuple(_claim_words(each) for each in chosen)),
+        Bullets(tuple(_claim_words(story, each) for each in chosen)),
     ]
 
 
@@ -371,7 +373,7 @@ def _medians_words(story: Story) -> str:
         f"The published medians of {names} under this load, {shortest:.1f} and {longest:.1f} ms, "
         f"differ by {apart_pct:.1f} %. Here {tool}'s medians are {captions.joined(ours)}. Ours are "
         f"times in {tool}'s queue, which hide the servers; nothing published says where the others "
-        f"were spent. At a rate that all keep, {slowest}'s median is "
+        f"were spent. At a rate that all of them sustain, {slowest}'s median is "
         f"{number(kept_ms[slowest] / kept_ms[fastest])} times {fastest}'s."
     )
 
@@ -398,14 +400,30 @@ def _of_every_outcome(judged: Sequence[Judged]) -> list[Judged]:
     return chosen
 
 
-def _claim_words(judged: Judged) -> str:
+def _claim_words(story: Story, judged: Judged) -> str:
     """Return a claim with its source, its outcome, and what was measured."""
     source = title_of(judged.claim.source)
     published = f"Published in “{source}”" if source else "Published"
     return (
         f"{published}: {judged.claim.says} Here: {judged.outcome_words}. Measured: "
-        f"{_measured_words(judged)}; claimed: {judged.claim.range_words}."
+        f"{_measured_words(judged)}{_load_words(story, judged)}; claimed: "
+        f"{judged.claim.range_words}."
     )
+
+
+def _load_words(story: Story, judged: Judged) -> str:
+    """Return the load under which a claim was judged, to follow its ratio.
+
+    If the claim was judged under several loads, return their number. Return an empty text if the
+    two sides of a comparison had different loads, because the claim then says which.
+    """
+    sides = [{cell.load for cell in part.cells} for part in judged.compared]
+    if any(len(loads) != 1 for loads in sides):
+        return ""
+    loads = set.union(*sides)
+    if len(loads) == 1:
+        return f" ({story.phrase_of(loads.pop())})"
+    return f" (under {len(loads)} loads)"
 
 
 def _measured_words(judged: Judged) -> str:

@@ -85,7 +85,7 @@ def two_clients(case: Case) -> Chart:
     caption = captions.caption(case.tables, words)
     heading = (
         f"{case.row['server']}, {case.row['workload']}",
-        captions.load_heading(case.frame, "response time"),
+        f"{captions.load_words(case.frame)}: response times as each client measured them",
     )
     dots = ", and each request of the probe as a dot" if len(seen) else ""
     over_time_words = f"{tool}'s median of each second as a line{dots}"
