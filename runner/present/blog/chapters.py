@@ -201,9 +201,8 @@ def answer_table(story: Story) -> list[Block]:
     words = [f"Rates and costs: {phrase}."]
     if timed:
         kept_load = str(next(iter(timed.values()))["load"])
-        words.append(
-            f"Response times (last column), of another load: {story.phrase_of(kept_load)}."
-        )
+        kept_words = story.phrase_of(kept_load)
+        words.append(f"Response times (last column) are of another load: {kept_words}.")
     if any(NOT_LOADED in row.values() for row in rows):
         words.append(f"{NOT_LOADED}: the run has no such load of this server.")
     if not is_timed.all():
