@@ -102,6 +102,6 @@ def test_a_claims_ratios_name_their_servers() -> None:
         f"Measured: axum/echo {rates['axum'] / rates['echo']:.2f} and "
         f"actix/echo {rates['actix'] / rates['echo']:.2f}"
     )
-    load_words = r" \(on 0\.1 of a core, with 3,000 users of k6 \(experiments\)\)"
+    load_words = r" \(on a tenth of a core, with 3,000 users of k6 \(experiments\)\)"
     assert re.search(rf"{re.escape(measured)}{load_words}; claimed: 1 to 1\.05\.", said)
     assert "×" not in said
