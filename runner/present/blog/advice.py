@@ -1,4 +1,4 @@
-"""Advise which server to choose for which need, by the rankings of a run."""
+"""Use the rankings of a run to advise which server to choose for which need."""
 
 from collections import Counter
 
@@ -19,9 +19,9 @@ from runner.verdict.limits import Limit
 
 
 def advice(story: Story) -> list[Block]:
-    """Return a list with a sentence for each need for which the run ranks servers.
+    """Return a bullet list with a sentence for each need for which the run ranks servers.
 
-    Return nothing if the run has only one server to choose.
+    Return nothing if the run offers no choice between two servers.
     """
     table = summarize(story.tables)
     is_choice = table["tier"].ne(CALIBRATION) & table["trials"].gt(0)
@@ -42,12 +42,12 @@ def advice(story: Story) -> list[Block]:
 
 
 def _best(tables: Tables, quantity: Quantity, rows: pd.DataFrame, need: str) -> str:
-    """Return a sentence that recommends the servers that were in the first place most often.
+    """Return a sentence that recommends the servers with the largest share of first places.
 
-    A server's share of first places is the share of its loads under which no other server was ahead
-    of it. Only loads count under which servers differ; without such a load, return an empty text. A
-    server with less than half as many of these loads as another server is not recommended, because
-    few servers could be ahead of it.
+    A server's share of first places is the share of the server's loads under which no other server
+    was ahead. Only loads under which servers differ count; if there is no such load, return an
+    empty text. A server is not recommended if it ran under less than half as many of these loads as
+    another server, because then few servers had the chance to be ahead of it.
     """
     load_count = Counter[str]()
     first_count = Counter[str]()
@@ -73,14 +73,14 @@ def _best(tables: Tables, quantity: Quantity, rows: pd.DataFrame, need: str) -> 
 
 
 def _count_words(name: str, firsts: int, loads: int) -> str:
-    """Return a server with the number of its loads under which no server was ahead of it."""
+    """Return a phrase that says under how many loads no other server was ahead of the server."""
     return f"{name} under {firsts} of {captions.plural(loads, 'load')} on which servers differ"
 
 
 def _far_from_limits(story: Story, table: pd.DataFrame) -> str:
-    """Return a sentence with the range of response times at a rate that servers kept.
+    """Return a sentence with the range of response times at a rate that several servers kept.
 
-    Return an empty text if fewer than two servers kept such a rate.
+    Return an empty text if no rate was kept by two servers.
     """
     timed = rows_at_a_kept_rate(table)
     if len(timed) < 2:

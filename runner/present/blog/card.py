@@ -1,7 +1,7 @@
 """The card of a post: the picture that other sites show beside a link to the post.
 
-It has 1200 x 630 pixels, as Open Graph recommends. It shows the post's title and what was measured,
-and no figure, because a figure could not be read at the size at which cards are shown.
+The card has 1200 x 630 pixels, as Open Graph recommends. It shows the post's title and what was
+measured. It shows no figure, because cards are displayed too small for a figure to be read.
 """
 
 from pathlib import Path
@@ -26,7 +26,7 @@ QUIET = "#b8b8b8"
 
 
 def draw_card(file: Path, title: str, words: str) -> None:
-    """Write a card as PNG, with a title, and with the beginning of `words` at the bottom."""
+    """Write a card as a PNG file, with a title and, at the bottom, the beginning of `words`."""
     width_in = WIDTH_PX / DPI
     height_in = HEIGHT_PX / DPI
     edge_x = EDGE_IN / width_in
@@ -42,7 +42,7 @@ def draw_card(file: Path, title: str, words: str) -> None:
 
 
 def _lines(text: str, size_pt: float, most: int, weight: str = "normal") -> str:
-    """Return a text wrapped to the card's width; an ellipsis replaces text beyond `most` lines."""
+    """Return a text wrapped to the card's width, with an ellipsis if more than `most` lines."""
     lines = style.wrap(text, size_pt, WIDTH_PX / DPI - 2 * EDGE_IN, weight)
     kept = lines[:most]
     if len(lines) > most:

@@ -41,11 +41,11 @@ from runner.present.why import words as why_words
 from runner.verdict.limits import Limit
 
 MOST_SERVERS = 10
-"""Largest number of rows in the table that compares servers."""
+"""The table that compares servers has at most this many rows."""
 MOST_CLAIMS = 6
-"""Largest number of claims that a post lists one by one."""
+"""A post lists at most this many claims one by one."""
 MOST_SENTENCES = 3
-"""Largest number of paragraphs that state the finding."""
+"""The finding is stated in at most this many paragraphs."""
 NAME_OF_A_FAMILY = re.compile(r"[^\d]+")
 """Pattern of a CPU's name without a number; such a name does not say which model the CPU is."""
 
@@ -59,7 +59,7 @@ def chapter(title: str, blocks: Sequence[Block]) -> list[Block]:
 def headline(story: Story) -> str:
     """Return a title that says what generator and probe measured in the story's case.
 
-    Return an empty text if there is no case, that is, if no generator measured its own queue.
+    Return an empty text if the story has no case, because no generator measured its own queue.
     """
     case = story.case
     if case is None:
@@ -72,8 +72,9 @@ def headline(story: Story) -> str:
 def finding(story: Story) -> list[str]:
     """Return the result in at most `MOST_SENTENCES` paragraphs.
 
-    The first tells what the title announces, if a generator measured its own queue. The next has
-    the one ratio with its interval that readers may quote. All other numbers are in the table.
+    If a generator measured its own queue, the first paragraph explains this, because the title
+    announces it. The next paragraph gives the one ratio that readers may quote, with its interval.
+    All other numbers are in the table.
     """
     queued = findings.two_clients(story.tables)
     ratio = findings.largest_ratio(story.tables)
@@ -84,11 +85,10 @@ def finding(story: Story) -> list[str]:
 
 
 def reason(story: Story) -> list[Block]:
-    """Return a paragraph on the work that costs the most expensive server more CPU than the
-    cheapest.
+    """Return a paragraph that says why one server needs more CPU per request than another.
 
-    It is taken from the servers' profiles. Return nothing without profiles, or if no difference is
-    significant.
+    The servers' profiles show for which work the most expensive server needs more CPU than the
+    cheapest server. Return nothing if the run has no profiles, or if no difference is significant.
     """
     profiles = why_figures.profiles_of(story.tables)
     if profiles is None:
@@ -112,7 +112,11 @@ def caveat(story: Story) -> Paragraph:
 
 
 def _place_words(story: Story) -> str:
-    """Return the machine, how the servers ran, and whether they shared CPUs with the generator."""
+    """Return a phrase about the place of the measurement.
+
+    It names the machine, and says whether servers ran in containers and whether they shared CPUs
+    with the generator.
+    """
     manifest = story.public
     facts = manifest.machine
     cpu = facts.cpu_model or "CPU of unknown model"
@@ -135,17 +139,17 @@ def _place_words(story: Story) -> str:
 
 
 def _idle_words(story: Story) -> str:
-    """Return a sentence if idle CPUs could sleep in all trials.
+    """Return a sentence that warns that idle CPUs could sleep, if this is true of all trials.
 
-    Return an empty text if idle CPUs were kept awake. If they slept in some trials
-    only, return an empty text, too, because the names of the loads show which trials these are.
+    Return an empty text if idle CPUs were kept awake. Also return an empty text if idle CPUs could
+    sleep in only some trials, because then the names of the loads say in which trials.
     """
     asleep = story.sealed["idle"].eq("system").all()
     return "Idle CPUs could fall asleep, and waking one takes time." if asleep else ""
 
 
 def _share_words(story: Story) -> str:
-    """Return under how many loads the servers had only a share of a core.
+    """Return a sentence that says under how many loads the servers had only a share of a core.
 
     Return an empty text if there is no such load.
     """
@@ -178,10 +182,10 @@ def proof(case: Case | None) -> list[Block]:
 def answer_table(story: Story) -> list[Block]:
     """Return a table with a row for each server, and a note that explains it.
 
-    A row has the server's rate under one load, how many times as many requests/s the base answers,
-    the server's cost per request, and its response time at one rate. A server that only has a
-    response time has a row that says so. The note names the servers of which the table would have
-    no number.
+    A row contains the server's rate under one load, the ratio of the base's rate to this rate, the
+    server's cost per request, and the server's response time at one offered rate. If only the
+    response time of a server was measured, the other cells of its row say that the server was not
+    measured there. A server without any number for the table has no row; the note names it.
     """
     load = story.load
     if load is None:
@@ -227,19 +231,19 @@ def answer_table(story: Story) -> list[Block]:
 
 @dataclass(frozen=True)
 class _Ahead:
-    """By server, how many times as many requests/s the `base` answers."""
+    """How far the `base` is ahead: server -> requests/s of the base divided by the server's."""
 
     base: str
     times: dict[str, str]
 
     @property
     def heading(self) -> str:
-        """Heading of the table's column with these ratios."""
+        """Heading of the column that shows these ratios."""
         return f"{self.base} / this server"
 
 
 def _times_ahead(story: Story, load: str) -> _Ahead:
-    """Return the ratios of requests/s under a load, between the base and each other server."""
+    """Return the ratios of the base's requests/s to each other server's under a load."""
     known = findings.known_ratios(story.tables)
     pairs = known[known["quantity"].eq(THROUGHPUT.name) & known["load"].eq(load)]
     times = {str(pair["server"]): ratios.words(pair) for pair in pairs.to_dict("records")}
@@ -249,8 +253,8 @@ def _times_ahead(story: Story, load: str) -> _Ahead:
 def _server_row(row: Row, timed: dict[str, Row], ahead: _Ahead) -> dict[str, str]:
     """Return a server's row of the table as texts.
 
-    `row` is the server's row of the summary. `timed` has, by server, the rows at a rate that was
-    kept.
+    `row` is the server's row of the summary under the load of the table. `timed` maps each server
+    to its row of the summary at a rate that it kept.
     """
     rate = value_words(row, "rps")
     return {
@@ -263,7 +267,7 @@ def _server_row(row: Row, timed: dict[str, Row], ahead: _Ahead) -> dict[str, str
 
 
 def _ratio_cell(row: Row, ahead: _Ahead) -> str:
-    """Return how many times as many requests/s the base answers as a server; 1 for the base."""
+    """Return the ratio of the base's requests/s to a server's as text; `1` for the base itself."""
     server = str(row["server"])
     return "1" if server == ahead.base else ahead.times.get(server, "–")
 
@@ -284,9 +288,9 @@ def _named_with_language(row: Row) -> str:
 
 
 def _time_at_a_kept_rate(row: Row, timed: dict[str, Row]) -> dict[str, str]:
-    """Return a server's median response time at a rate that was kept, as a cell of the table.
+    """Return a server's median response time at a rate that it kept, as a cell of the table.
 
-    Return nothing if no server has one, because the table then has no such column.
+    Return nothing if no server kept a rate, because the table then lacks this column.
     """
     if not timed:
         return {}
@@ -295,7 +299,7 @@ def _time_at_a_kept_rate(row: Row, timed: dict[str, Row]) -> dict[str, str]:
 
 
 def rows_at_a_kept_rate(table: pd.DataFrame) -> dict[str, Row]:
-    """Return the summary's rows of the offered rate that most servers kept, by server."""
+    """Return, by server, the rows of the summary at the offered rate that most servers kept."""
     kept = table[table["limit"].eq(Limit.NONE) & table["p50_ms"].notna()]
     if kept.empty:
         return {}
@@ -304,7 +308,7 @@ def rows_at_a_kept_rate(table: pd.DataFrame) -> dict[str, Row]:
 
 
 def why(story: Story) -> list[Block]:
-    """Return a paragraph on how the CPU time per request explains the rates.
+    """Return a paragraph that explains the rates by the CPU time per request.
 
     Return nothing if the CPU time per request cannot be compared.
     """
@@ -323,7 +327,10 @@ def why(story: Story) -> list[Block]:
 
 
 def claims(story: Story) -> list[Block]:
-    """Return how many published claims hold, and up to `MOST_CLAIMS` claims one by one."""
+    """Return a paragraph that says how many published claims hold, and a list of claims.
+
+    The list has at most `MOST_CLAIMS` claims. Return nothing if the run has too few trials.
+    """
     if not repeats(story.tables, FEWEST_TRIALS):
         return []
     judged = judge_all(story.tables)
@@ -337,11 +344,12 @@ def claims(story: Story) -> list[Block]:
 
 
 def _medians_words(story: Story) -> str:
-    """Return the published medians of two servers beside ours, which are of the generator's queue.
+    """Return a text that compares published medians of servers with the medians of this run.
 
-    They are the medians under the load of `Story.case`. The text ends with the ratio of the
-    servers' own medians, which are those at a rate that they kept. Return an empty text if one of
-    these is missing.
+    Both are medians under the workload of `Story.case`, where the generator times its own queue. So
+    the text ends with the ratio of medians at a rate that the servers kept, which are the servers'
+    own. Return an empty text if there is no case, or if fewer than two servers have all these
+    medians.
     """
     timed = rows_at_a_kept_rate(summarize(story.tables))
     if story.case is None:
@@ -380,8 +388,8 @@ def _medians_words(story: Story) -> str:
 def _of_every_outcome(judged: Sequence[Judged]) -> list[Judged]:
     """Return at most `MOST_CLAIMS` claims with a ratio.
 
-    They are chosen in turn, one of each outcome and direction. Claims of a source from which no
-    claim has been chosen yet are preferred.
+    The claims are chosen in turn, one claim of each outcome and direction at a time. Claims of a
+    source from which no claim has been chosen yet are preferred.
     """
     by_direction: dict[str, list[Judged]] = {}
     for each in judged:
@@ -426,7 +434,9 @@ def _load_words(story: Story, judged: Judged) -> str:
 
 
 def _measured_words(judged: Judged) -> str:
-    """Return the measured ratios of a claim: with an interval, pair by pair, or as a range.
+    """Return the ratios that were measured for a claim.
+
+    A ratio is followed by its interval. Several ratios are given pair by pair, or as a range.
 
     For example `gnet/axum 1.17 [1.03–1.32]`, or `axum/echo 2.37 and actix/echo 3.48` if each
     comparison is about other servers.

@@ -33,11 +33,11 @@ class PostFacts:
         return {"title": self.title, "date": self.date, "description": self.description}
 
     def written_for(self, site: Site | None) -> str:
-        """Return the front matter for a site generator; without one, YAML that most tools read.
+        """Return the front matter for a site generator; without a site, YAML that most tools read.
 
-        Hugo expects the card in `images`. Jekyll expects it in `image` (jekyll-seo-tag), and a
-        layout. Zola reads TOML, where tags are a taxonomy, and names that Zola does not define
-        belong below `extra`.
+        Hugo expects the card in `images`. Jekyll expects the card in `image` (jekyll-seo-tag), and
+        also needs a layout. Zola reads TOML: it expects tags as a taxonomy, and names that it does
+        not define below `extra`.
         """
         match site:
             case Site.HUGO:

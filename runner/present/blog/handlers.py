@@ -1,4 +1,4 @@
-"""Code and versions of the servers at the time of a run, read from this checkout's git history."""
+"""Read the servers' code and versions at a run's commit from this checkout's git history."""
 
 import re
 import subprocess
@@ -23,15 +23,15 @@ PACKAGE_OF_FRAMEWORK = {"actix": "actix-web"}
 COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 """Pattern of a commit's full hash.
 
-Commits are checked with it, because the manifest of somebody else's run could have an option for
-git in place of a commit.
+Commits are checked with this pattern before they are passed to git, because the manifest of
+somebody else's run could contain an option for git in place of a commit.
 """
 TIMEOUT_OF_GIT_S = 20
 
 
 @dataclass(frozen=True)
 class Handler:
-    """The code of a server's function that answers a request."""
+    """The code of the function with which a server answers a request."""
 
     server: str
     language: str
@@ -59,9 +59,9 @@ def _function(language: str, name: str) -> str:
 
 
 def framework_version(manifest: Manifest, server: str, framework: str) -> str:
-    """Return the version of a server's framework, as locked in the run's commit.
+    """Return the version of a server's framework from the lock file of the run's commit.
 
-    Return an empty text if it is unknown.
+    Return an empty text if the version is unknown.
     """
     package = PACKAGE_OF_FRAMEWORK.get(framework, framework)
     cargo = _at_the_commit(manifest, f"servers/{server}/Cargo.lock")

@@ -38,11 +38,11 @@ from runner.present.look.palette import identities
 from runner.present.notebook import parts
 
 FOUND_BY = (CPU_PER_REQUEST, THROUGHPUT)
-"""Quantities for the title; the first quantity with a finding is used.
+"""Quantities for the title: the title reports the first of them for which there is a finding.
 
 CPU per request comes first, because it is known under every load.
 """
-MOST_NAMED = 4  # a title names at most this many servers; if there are more, it gives their number
+MOST_NAMED = 4  # a title names at most this many servers; of more servers, it gives the number
 PUBLIC = (
     "schema",
     "run_id",
@@ -77,7 +77,7 @@ PUBLIC_INSIDE = {
 }
 """Fields inside a manifest's parts that may be published.
 
-This is a list of allowed fields, so that fields added later are not published by accident.
+All other fields stay private, so that a field that is added later is not published by accident.
 """
 
 
@@ -102,11 +102,14 @@ def allowed(manifest: Manifest) -> dict[str, Any]:
 
 MOST_FIGURES = 4
 HIGHEST_OF_WIDTH = 1100 / 700
-"""Largest ratio of height to width of a figure in a post; higher figures are only in the report."""
+"""A figure is in the post only if its ratio of height to width is at most this.
+
+Higher figures are only in the report.
+"""
 PREFERRED = ("verdict-two-clients", "ratios", "wrk-requests", "wrk-cpu-per-request")
-"""Figures for a post by priority; the first `MOST_FIGURES` that the run has are used."""
+"""Figures for a post by priority; the post shows the first `MOST_FIGURES` that the run has."""
 OTHERWISE = ("latency-spectrum", "rates-latency", "inserts-over-time")
-"""Figures for a post about a run that has none of the preferred figures."""
+"""Figures for a post about a run that has no preferred figure."""
 CARD = "card.png"
 """File of the picture that other sites show beside a link to the post."""
 BETWEEN_SENTENCES = re.compile(r"(?<=\.)\s(?=[A-Z0-9])")
@@ -142,7 +145,7 @@ class Post:
     def html(self) -> str:
         """Return the post as one page that needs no other files.
 
-        The SVGs of its figures are embedded, both the light and the dark version.
+        The page embeds the SVG of each figure twice: in a light and in a dark version.
         """
         top = (Heading(self.title, rank=1),)
         body = markup.html([*top, *self.blocks])
@@ -159,9 +162,10 @@ class Post:
         return markup.page(title, markup.html([*top, *linked]), self.about)
 
     def markdown(self, site: Site | None = None) -> str:
-        """Return the post as Markdown with front matter, whose figures and tables are other files.
+        """Return the post as Markdown with front matter, and with figures and tables as files.
 
-        The Markdown has no first-level heading, because blogs print the title of the front matter.
+        The Markdown has no first-level heading, because blogs print the title from the front
+        matter.
         """
         facts = PostFacts(self.title, self.started_at, self.description, self.tags, CARD)
         return "\n".join((facts.written_for(site), "", markup.markdown(self.blocks), ""))
@@ -170,7 +174,7 @@ class Post:
 def compose(
     tables: Tables, figures: Sequence[Picture], commands: Mapping[str, Command] | None = None
 ) -> Post:
-    """Return the post about a run with these figures; raise LabError if no trial is sealed.
+    """Return the post about a run with the given figures; raise LabError if no trial is sealed.
 
     `commands` are the commands of the load generators, by trial.
     """
@@ -241,7 +245,7 @@ def _post(story: Story, figures: Sequence[Picture]) -> list[Block]:
 def _chosen(story: Story, figures: Sequence[Picture]) -> dict[str, Picture]:
     """Return the post's figures by name.
 
-    The caption of each is shortened to its first sentence, followed by its source.
+    The caption of each figure is shortened to its first sentence, followed by the figure's source.
     """
     source = f"Data: run {story.tables.manifest.run_id}."
     low = {}
@@ -286,7 +290,7 @@ def _report(tables: Tables, sealed: pd.DataFrame, figures: Sequence[Picture]) ->
 
 
 def started(manifest: Manifest) -> str:
-    """Return in words which server a trial loads: a freshly started one, or a running one."""
+    """Return words that say whether a trial loads a freshly started or a running server."""
     if manifest.engine == "attached":
         return "a server that was running before the run and is the same in every trial"
     return "a freshly started server"
@@ -341,7 +345,10 @@ def _methods(tables: Tables, sealed: pd.DataFrame) -> Iterator[str]:
 
 
 def _title(tables: Tables, sealed: pd.DataFrame) -> str:
-    """Return the main finding as a title; if nothing can be compared, return what was measured."""
+    """Return the main finding as a title.
+
+    If nothing can be compared, the title says what was measured.
+    """
     if found := next(filter(None, (ratios.finding(tables, each) for each in FOUND_BY)), ""):
         return found
     ranked = set(sealed.loc[sealed["tier"] != CALIBRATION, "server"]) or set(sealed["server"])

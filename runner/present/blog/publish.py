@@ -44,7 +44,7 @@ LEFT_OUT = (
     "status",
     "error",
 )
-"""Columns that are left out of the CSV, because they are equal in all sealed trials of a run."""
+"""Columns that the CSV leaves out, because their values are equal in all sealed trials of a run."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Bundle:
     files: tuple[Path, ...]
     figures: int
     figures_in_post: int
-    page_bytes: int  # size of index.html, which embeds each figure of the post twice (light, dark)
+    page_bytes: int  # size of index.html, which embeds a light and a dark version of each figure
 
 
 def publish(
@@ -69,8 +69,8 @@ def publish(
 
     `say` is called with progress messages. `figures` are the figures to draw (default: all that are
     registered). `site` decides the form of the post's front matter. Raise LabError if `target` has
-    content other than an unchanged bundle, or if no trial is sealed. Also raise it if a sealed
-    trial has no record, or if its record contradicts the tables. After an error, `target` is
+    content other than an unchanged bundle, or if no trial is sealed. Also raise LabError if a
+    sealed trial has no record, or if its record contradicts the tables. After an error, `target` is
     unchanged.
     """
     target = target.expanduser().resolve()
@@ -211,9 +211,10 @@ def draw(
 def _write_tables(tables: Tables, sheets: Iterable[TextTable], folder: Path) -> None:
     """Write each table as Markdown and CSV, and the numbers of summary and trials as CSV.
 
-    The CSV of trials has a row for each sealed trial, in the order of the run. Its columns are the
-    load, and those columns of docs/data.md that have a value. The columns with the evidence for
-    verdicts are left out, because `verdict_reason` has the evidence in words.
+    The CSV of trials has a row for each sealed trial, in the order of the run. The first column is
+    the load; the other columns are those of docs/data.md in which any trial has a value. Columns
+    with the evidence for verdicts are left out, because `verdict_reason` gives the evidence in
+    words.
     """
     known = [column.name for column in columns("trials")]
     kept = [name for name in known if name not in LEFT_OUT and not name.startswith(PREFIX)]

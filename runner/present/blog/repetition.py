@@ -12,7 +12,7 @@ from runner.present.look import captions
 from runner.present.look.markup import Block, Code, Paragraph
 
 MOST_HANDLERS = 2
-"""Largest number of servers whose code a post shows."""
+"""A post shows the code of at most this many servers."""
 COMMIT_LETTERS = 12
 """Number of characters of a commit's hash that a post shows."""
 
@@ -38,7 +38,7 @@ def requests_and_code(story: Story) -> list[Block]:
 
 
 def _workload(row: Mapping[Any, Any]) -> Workload | None:
-    """Return the workload of a trial; return None if the lab does not have it (any more)."""
+    """Return the workload of a trial; return None if the lab does not know this workload."""
     try:
         return load_workload(str(row["workload"]))
     except LabError:
@@ -46,7 +46,10 @@ def _workload(row: Mapping[Any, Any]) -> Workload | None:
 
 
 def _request_words(row: Mapping[Any, Any]) -> str:
-    """Return the request of a trial as a shell comment; empty if its workload is unknown."""
+    """Return the request of a trial as a shell comment.
+
+    Return an empty text if the trial's workload is unknown.
+    """
     workload = _workload(row)
     if workload is None:
         return ""
@@ -54,9 +57,9 @@ def _request_words(row: Mapping[Any, Any]) -> str:
 
 
 def _command_words(story: Story, row: Mapping[Any, Any]) -> str:
-    """Return the command of a trial's load generator; empty if it is unknown.
+    """Return the command of a trial's load generator; return an empty text if it is unknown.
 
-    If the trial consists of slices, a comment before the command says so.
+    If the trial's load is divided into slices, a comment before the command says so.
     """
     command = story.commands.get(str(row["trial_id"]))
     if command is None or not command.arguments:
@@ -129,7 +132,10 @@ def repetition(story: Story) -> list[Block]:
 
 
 def _commit_words(manifest: Manifest) -> str:
-    """Return a clause with a run's commit, beginning with a comma; empty if it is unknown."""
+    """Return a clause with a run's commit, beginning with a comma.
+
+    Return an empty text if the commit is unknown.
+    """
     git = manifest.git
     if git is None or not git.commit:
         return ""

@@ -14,7 +14,7 @@ from runner.present.answers.findings import Row
 from runner.present.frames import Case, Tables, sealed_trials
 
 REPORTS_ONLY = ("--no-usage-report", "--quiet", "--log-output", "--summary", "--system-tags")
-"""Prefixes of the k6 options that only decide what k6 reports."""
+"""Prefixes of k6 options that only decide what k6 reports, so readers need not repeat them."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,10 @@ class Command:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> "Command":
-        """Return the command in a trial's record; without one, a command without arguments."""
+        """Return the command in a trial's record.
+
+        If the record contains no command, return a command without arguments.
+        """
         measurement = record.get("measurement") or {}
         pairs = measurement.get("generator_env") or ()
         environment = {str(name): str(value) for name, value in pairs}
@@ -74,12 +77,12 @@ class Story:
 
     @property
     def case(self) -> Case | None:
-        """The trial in which a generator measured its own queue; None if the run has none."""
+        """The trial in which a generator measured its own queue; None if there is no such trial."""
         return findings.queued_case(self.tables)
 
     @property
     def load(self) -> Row | None:
-        """A trial of the load that is used to compare servers first; None if there is none."""
+        """A trial of the load under which servers are compared first; None without such a load."""
         return findings.best_known_load(findings.known_ratios(self.tables), self.sealed)
 
     def phrase_of(self, load: str) -> str:
