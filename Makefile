@@ -118,7 +118,7 @@ bench-overhead: setup ## Measure the cost of the lab's instruments (k6's samples
 	@$(BIN)/python benchmarks/overhead.py
 
 .PHONY: bench-profile
-bench-profile: setup ## What the profile pass of quick costs: rates beside perf, and seconds (six minutes)
+bench-profile: setup ## Measure what the profiles of quick cost: rates beside perf, and seconds (six minutes)
 	@$(BIN)/bench run quick
 	@$(BIN)/python benchmarks/profile_cost.py "$$(ls -d data/runs/*-quick-* | tail -1)"
 

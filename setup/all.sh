@@ -3,7 +3,7 @@
 # and the exit code is 2.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
-set -m # a process group a part, so that none outlives an interrupt
+set -m # gives each part a process group, so that no part outlives an interrupt
 
 parts=()
 # shellcheck disable=SC2317 # called by the trap

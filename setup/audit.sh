@@ -9,8 +9,9 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 found=0 unknown=0
 
-# audit WHAT VULNERABLE COMMAND...: run a tool. VULNERABLE is its exit code if it finds vulnerabilities, and MARK is a text in its output
-# then, because some tools have the same exit code if they could not check.
+# audit WHAT VULNERABLE COMMAND...: run a tool. VULNERABLE is its exit code if it finds
+# vulnerabilities. MARK is a text that its output then contains, because some tools end with the
+# same exit code if they could not check.
 audit() {
   local what=$1 vulnerable=$2 mark=$3 code=0
   shift 3

@@ -20,8 +20,9 @@ begin() {
   trap 'trap - EXIT; exit 130' INT TERM
 }
 
-# fresh BUILT LOCK: succeed if a tool was built from the versions in LOCK. The copy of LOCK beside it decides, because an installed
-# package has new files each time; a tool without one is fresh if it is newer.
+# fresh BUILT LOCK: succeed if a tool was built from the versions in LOCK. The copy of LOCK beside
+# it decides, because an installed package has new files each time; if there is no such copy, a tool
+# is fresh if it is newer than LOCK.
 fresh() {
   [ -x "$1" ] || return 1
   if [ -e "$1.lock" ]; then cmp -s "$2" "$1.lock"; else [ "$1" -nt "$2" ]; fi

@@ -17,7 +17,7 @@ command -v "$python" > /dev/null || fail "$python is not installed: install Pyth
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
   fail "$("$python" --version) is too old: the lab needs Python 3.11 or newer; name one with make PYTHON=python3.12."
 begin "Python packages into .venv"
-if ! .venv/bin/python -m pip --version 2> /dev/null; then # none, or one that was interrupted
+if ! .venv/bin/python -m pip --version 2> /dev/null; then # .venv is missing, or its creation was interrupted
   "$python" -m venv --clear .venv 2> /dev/null || {
     rm -rf .venv
     echo "$python cannot make a virtual environment: install python3-venv (apt-get install python3-venv)"

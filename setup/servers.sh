@@ -5,7 +5,7 @@
 
 export PYTHONPATH=$PWD
 python=${PYTHON:-python3}
-missing=$("$python" setup/servers.py 2> /dev/null) || exit 0 # no such Python: setup/python.sh says so
+missing=$("$python" setup/servers.py 2> /dev/null) || exit 0 # if $python is missing, setup/python.sh reports it
 [ -n "$missing" ] || exit 0
 begin "Binaries of $missing"
 # shellcheck disable=SC2086 # words

@@ -1,4 +1,4 @@
-// One iteration: a count, and a path that is not there. The lab sets BASE_URL.
+// One iteration: it requests /count, and a path that does not exist. The lab sets BASE_URL.
 import http from 'k6/http';
 
 export default function () {

@@ -1,4 +1,5 @@
-// The smallest server that takes part: /health with the lab's nonce, /count and the fallback, on Go's standard library.
+// The smallest server that the lab's campaigns can include: /health with the lab's nonce, /count
+// and the fallback, on Go's standard library.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// One iteration: list the items, add one. The lab sets BASE_URL, how many iterations begin, and when.
+// One iteration: it lists the items, and adds one. The lab sets BASE_URL, and decides how many
+// iterations begin, and when.
 import http from 'k6/http';
 import { check } from 'k6';
 

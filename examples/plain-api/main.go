@@ -1,5 +1,6 @@
-// An API that knows nothing of the lab: GET /items, POST /items, each held for DELAY_MS, on ADDRESS:PORT (127.0.0.1).
-// With TLS_CERT and TLS_KEY, files in PEM form, it speaks HTTPS, and HTTP/2 with clients that can.
+// An API that knows nothing of the lab. It answers GET /items and POST /items after DELAY_MS each,
+// on ADDRESS:PORT (by default ADDRESS is 127.0.0.1). If TLS_CERT and TLS_KEY name files in PEM
+// form, it speaks HTTPS, and also HTTP/2 with clients that support HTTP/2.
 package main
 
 import (

@@ -1,14 +1,16 @@
 #!/bin/sh
-# Makes a fresh cluster in $PGDATA, unless it holds one, and serves it on 127.0.0.1:$PGPORT, or to the addresses $LAB_CLIENTS on
-# $LAB_ADDRESS, in the foreground. The role `lab` owns the
-# database `lab` and gets $LAB_VERIFIER, the SCRAM verifier of its password: the password itself never comes here.
+# Makes a fresh cluster in $PGDATA, unless the folder already contains one. Then serves the cluster
+# in the foreground on 127.0.0.1:$PGPORT, or on $LAB_ADDRESS to the addresses in $LAB_CLIENTS. The
+# role `lab` owns the database `lab`. It gets $LAB_VERIFIER, the SCRAM verifier of its password,
+# because the password itself is never given to this script.
 set -eu
 
 here=$(dirname "$0")
 config="$here/postgresql.conf"
 PATH="$PG_BIN:$PATH"
 
-# Single-user mode runs one statement a line; it exits with 0 whatever becomes of them, so that errors are looked for.
+# Single-user mode runs one statement per line. It exits with 0 even if statements fail, so look for
+# errors in its output.
 sql() {
     said=$(postgres --single -D "$PGDATA" -c config_file="$config" -c log_min_messages=error "$1" 2>&1 > /dev/null)
     case $said in

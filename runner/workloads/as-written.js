@@ -1,6 +1,8 @@
-// Runs a script as its own options say, within the lab's fence. 'SCRIPT' is replaced by the script's path, and a line for
-// each function of a scenario follows. From the environment: OPTIONS, the fence as options of k6 in JSON, CLIENT_CERT and
-// CLIENT_KEY, the paths of a client's certificate, and BASE_URL, which is for the script. INSPECT is set where the script is only looked at.
+// Runs a script as its own options say, within the lab's limits (the fence). 'SCRIPT' is replaced
+// by the script's path, and a line for each function of a scenario follows. From the environment:
+// OPTIONS, the fence as options of k6 in JSON, CLIENT_CERT and CLIENT_KEY, the paths of a client's
+// certificate, and BASE_URL, which is for the script. INSPECT is set if k6 only inspects the
+// script.
 import { Counter } from 'k6/metrics';
 import * as own from 'SCRIPT';
 
@@ -21,7 +23,7 @@ export const options = {
 };
 
 export function handleSummary() {
-  return {}; // in place of the script's, which may write files
+  return {}; // replaces the script's handleSummary, which may write files
 }
 
 function counted(iteration) {

@@ -1,7 +1,7 @@
--- Sends $WRK_METHOD with $WRK_BODY (may be empty), and writes wrk's result with its full latency histogram
--- (microseconds) as JSON to $WRK_JSON.
--- wrk hands `done` a histogram that it has already back-filled for "coordinated omission"; the
--- reader undoes that, for which it needs the exact duration and number of requests.
+-- Sends $WRK_METHOD with $WRK_BODY (may be empty), and writes wrk's result with its full latency
+-- histogram (microseconds) as JSON to $WRK_JSON. wrk passes `done` a histogram that it has already
+-- back-filled for "coordinated omission". The lab removes the added values when it reads the file,
+-- and needs the exact duration and the number of requests for this.
 
 wrk.method = os.getenv("WRK_METHOD")
 if os.getenv("WRK_BODY") ~= "" then
@@ -24,7 +24,7 @@ local function now_us()
 end
 
 -- Reads the buckets straight from wrk's own array. wrk's Lua call latency(i) walks the whole array
--- for each i: minutes for a histogram of 20,000 buckets that reaches up to a second.
+-- for each i, which takes minutes for a histogram of 20,000 buckets that reaches up to a second.
 local function buckets(latency)
   local stats = ffi.cast("wrk_stats **", latency)[0]
   if tonumber(stats.min) ~= latency.min or tonumber(stats.max) ~= latency.max then

@@ -1,5 +1,6 @@
-// One request an iteration. Everything comes from the environment: TARGET_URL, METHOD, BODY (may be empty), MODE, and
-// SCENARIO and OPTIONS (may be missing), which are a scenario and options of k6 as JSON.
+// Each iteration sends one request. The environment has all settings: TARGET_URL, METHOD, BODY (may
+// be empty), MODE, and SCENARIO and OPTIONS (may be missing), which are a scenario and options of
+// k6 as JSON.
 import http from 'k6/http';
 
 const method = __ENV.METHOD;
@@ -12,7 +13,7 @@ export const options = {
   ...(__ENV.CLIENT_CERT ? { tlsAuth: [{ cert: open(__ENV.CLIENT_CERT), key: open(__ENV.CLIENT_KEY) }] } : {}),
   scenarios: { load: JSON.parse(__ENV.SCENARIO) },
   discardResponseBodies: true,
-  noCookiesReset: true, // no server sets one, and a new jar for each iteration costs CPU
+  noCookiesReset: true, // no server sets a cookie, and a new jar for each iteration costs CPU
   noConnectionReuse: __ENV.MODE === 'close',
 };
 

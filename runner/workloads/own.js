@@ -1,6 +1,8 @@
-// Runs a script that a user brings: its default function, under the lab's scenario and within the lab's fence. 'SCRIPT' is
-// replaced by the script's path. Everything else comes from the environment: SCENARIO and OPTIONS, a scenario and options of
-// k6 as JSON, MODE, CLIENT_CERT and CLIENT_KEY, the paths of a client's certificate, and BASE_URL, which is for the script. INSPECT is set where the script is only looked at.
+// Runs the default function of a user's script, under the lab's scenario and within the lab's
+// limits (the fence). 'SCRIPT' is replaced by the script's path. Everything else comes from the
+// environment: SCENARIO and OPTIONS, a scenario and options of k6 as JSON, MODE, CLIENT_CERT and
+// CLIENT_KEY, the paths of a client's certificate, and BASE_URL, which is for the script. INSPECT
+// is set if k6 only inspects the script.
 import { Counter } from 'k6/metrics';
 import * as own from 'SCRIPT';
 

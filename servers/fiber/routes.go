@@ -21,13 +21,13 @@ const (
 	readTimeout = 10 * time.Second
 	// idleTimeout ends kept connections that nobody uses, far beyond any trial's pauses.
 	idleTimeout = 5 * time.Minute
-	// readLimitBytes is the size of a body from which fasthttp closes the connection without reading it, so
-	// that the client may lose the answer. Smaller bodies that are too large are refused by the handlers.
-	// net/http, too, reads so much after its handlers.
+	// readLimitBytes is the size of a body from which fasthttp closes the connection without reading
+	// it, so that the client may lose the answer. Smaller bodies that are too large are refused by the
+	// handlers. net/http reads the same number of bytes after its handlers have returned.
 	readLimitBytes = 256 << 10
 )
 
-// api is what the handlers share.
+// api has the values that the handlers share.
 type api struct {
 	nonce    string
 	counters *stats.Counters
@@ -42,10 +42,10 @@ func newApp(api *api) *fiber.App {
 		ReadTimeout:   readTimeout,
 		IdleTimeout:   idleTimeout,
 		ErrorHandler:  answerError,
-		// A form is not parsed, because it is no JSON: its handler refuses it.
+		// Forms are not parsed: a form is not JSON, so the handler refuses it.
 		DisablePreParseMultipartForm: true,
 	})
-	// Fiber's own handler would call the middlewares, which would count what is not a request.
+	// Fiber's own handler would call the middlewares, which would count bytes that are not a request.
 	app.Server().ErrorHandler = answerUnreadable
 	app.Server().HeaderReceived = correctExpect
 	app.Use(recover.New(), checkHead)
@@ -119,7 +119,8 @@ func readExperiment(c fiber.Ctx) (*experiment.Experiment, error) {
 	return experiment.Parse(body)
 }
 
-// readBody returns bytes whose memory fasthttp will use again; encoding/json copies what it keeps.
+// readBody returns bytes whose memory fasthttp will use again. This is safe, because encoding/json
+// copies the values that it keeps.
 func readBody(c fiber.Ctx) ([]byte, error) {
 	body := c.BodyRaw()
 	if len(body) > contract.MaxBodyBytes {

@@ -17,7 +17,7 @@ import (
 // beforeKey is the key of the number of requests that the counting middleware saw before this one.
 const beforeKey = "before"
 
-// api is what the handlers share.
+// api has the values that the handlers share.
 type api struct {
 	nonce    string
 	counters *stats.Counters

@@ -11,7 +11,7 @@ import (
 // answer may be as old.
 const tickInterval = 500 * time.Millisecond
 
-// loop is what the connections of one event loop share. Only that loop touches it.
+// loop is the state that the connections of one event loop share. Only that event loop uses it.
 type loop struct {
 	server   *server
 	events   gnet.EventLoop

@@ -11,7 +11,7 @@ import (
 	"gnet-server/http1"
 )
 
-// exchange is a request, and what is needed to answer it.
+// exchange is a request, and the values that are needed to answer it.
 type exchange struct {
 	*http1.Request
 	manner manner
@@ -21,7 +21,7 @@ type exchange struct {
 
 type handler func(*session, exchange)
 
-// resource is what one path offers.
+// resource has the handlers of one path.
 type resource struct {
 	get, post handler
 	// isUncounted is true for requests that only watch the server.

@@ -16,7 +16,7 @@ const (
 	requestTicks = int64(10 * time.Second / tickInterval)
 	// idleTicks ends kept connections that nobody uses, far beyond any trial's pauses.
 	idleTicks = int64(5 * time.Minute / tickInterval)
-	// lingerTicks is how long a client may take to read why its connection ends.
+	// lingerTicks is how long a client may take to read the answer that says why its connection ends.
 	lingerTicks = int64(time.Second / tickInterval)
 
 	// maxHeldBytes limits the requests that wait behind an unanswered one. gnet reads all the time, so TCP

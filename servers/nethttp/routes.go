@@ -13,7 +13,7 @@ import (
 	"common/store"
 )
 
-// api is what the handlers share.
+// api has the values that the handlers share.
 type api struct {
 	nonce    string
 	counters *stats.Counters

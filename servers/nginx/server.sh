@@ -1,6 +1,7 @@
 #!/bin/sh
-# Starts nginx in the foreground on ADDR with the lab's fixed answers. Everything it writes goes to a folder of
-# its own in ${TMPDIR:-/tmp}, so it runs on a read-only root and without root's rights.
+# Starts nginx in the foreground on ADDR with the lab's fixed answers. All files that it writes are
+# in a new folder in ${TMPDIR:-/tmp}, so that it runs with a read-only root file system and without
+# root's rights.
 set -eu
 
 fail() {
@@ -33,7 +34,7 @@ folder=$(mktemp -d "${TMPDIR:-/tmp}/lab-nginx.XXXXXX")
 # If root starts nginx, the workers run as another user, who must be able to read this folder.
 chmod 711 "$folder"
 
-# The contract's list of devices, as "number firmware" a line.
+# The contract's list of devices, one per line as "number firmware".
 devices=$(awk '{
     printf "%s{\"uuid\":\"7b6d3c1e-2f7a-4a55-9c0e-1d2f3a4b5c0%s\",\"mac\":\"02-00-00-00-00-0%s\",\"firmware\":\"%s\"}", comma, $1, $1, $2
     comma = ","
@@ -77,7 +78,8 @@ http {
         location = /health {
             return 200 '{"status":"ok","server":"nginx","nonce":"$nonce"}';
         }
-        # The connection's serial number, which all workers share, is the number accepted so far.
+        # Connections have serial numbers, which all workers share. So the serial number of this
+        # connection is the number of connections accepted so far.
         location = /stats {
             return 200 '{"requests":null,"connections":\$connection,"gc":null,"pool":null}';
         }

@@ -1,4 +1,4 @@
-// Package config reads the environment that the contract starts a server with.
+// Package config reads the environment with which the lab starts a server by the contract.
 package config
 
 import (
@@ -51,8 +51,8 @@ func Read() (Config, error) {
 	return config, nil
 }
 
-// readURL prefers a file, which only its owner can read. Anybody who may use the container engine can read the
-// environment.
+// readURL prefers a file, because only its owner can read the file, while anybody who may use the
+// container engine can read the environment.
 func readURL() (string, error) {
 	path := os.Getenv("DATABASE_URL_FILE")
 	if path == "" {

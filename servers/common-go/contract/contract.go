@@ -54,7 +54,8 @@ func Unavailable(format string, args ...any) *Refusal {
 	return &Refusal{503, fmt.Sprintf(format, args...)}
 }
 
-// RefusalOf returns err as a refusal. If err is none, it is a fault of the server, with status 500.
+// RefusalOf returns err as a refusal. An err that is no refusal is a fault of the server, and gets
+// status 500.
 func RefusalOf(err error) *Refusal {
 	var refusal *Refusal
 	if errors.As(err, &refusal) {

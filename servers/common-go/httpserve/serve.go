@@ -1,4 +1,5 @@
-// Package httpserve is what the servers on net/http share: listening, timeouts, the end, bodies.
+// Package httpserve has the code that the servers on net/http share: listening, timeouts, shutdown,
+// and bodies.
 package httpserve
 
 import (

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// forLife is a time.Duration that no process outlives.
+// forLife is a time.Duration that is longer than any process lives.
 const forLife = time.Duration(math.MaxInt64)
 
 // Configure checks postgres://USER:PASSWORD@HOST:PORT/NAME and returns a pool's config. Its errors may quote the
@@ -40,8 +40,8 @@ func Configure(databaseURL string, poolSize int32) (*pgxpool.Config, error) {
 	config.MinConns = 0
 	config.MaxConnLifetime = 0 // no limit
 	config.MaxConnIdleTime = forLife
-	// The health check would take all idle connections out of the pool to look for old ones, of which there are
-	// none.
+	// The health check would take all idle connections out of the pool to look for connections that
+	// are too old, but connections have no limit of age here.
 	config.HealthCheckPeriod = forLife
 	// By default, pgx pings a connection that was idle for a second, so some requests would have a second
 	// statement. Without the ping, a connection that the database closed meanwhile costs one request a 503.
@@ -54,9 +54,9 @@ func Configure(databaseURL string, poolSize int32) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// boundedDial gives every connection a deadline, which AfterConnect lifts. The connections on which pgx asks
-// the database to cancel a statement keep theirs; pgx itself would wait 15 s for a database that does not
-// answer.
+// boundedDial gives every connection a deadline, which AfterConnect lifts. The connections on which
+// pgx asks the database to cancel a statement keep their deadline. Without it, pgx would wait 15 s
+// for a database that does not answer.
 func boundedDial(dial pgconn.DialFunc) pgconn.DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		deadline := time.Now().Add(limit)

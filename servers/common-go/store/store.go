@@ -61,8 +61,8 @@ func (s *Store) Insert(ctx context.Context, mac, firmware string) (Device, error
 	if s.pool == nil {
 		return Device{}, contract.Unavailable("there is no database: DATABASE_URL is not set")
 	}
-	// If a client leaves, its insert goes on. To end it, pgx would have to close the connection, and the end of
-	// a load would close all connections in use.
+	// If a client leaves, its insert is completed nevertheless. To end the insert, pgx would have to
+	// close the connection, so that at the end of a load all connections in use would be closed.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	conn, err := s.acquire(ctx)

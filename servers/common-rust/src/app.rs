@@ -1,4 +1,4 @@
-//! What the handlers of a server share.
+//! The state that the handlers of a server share.
 
 use crate::answer::{Health, Refusal};
 use crate::config::Config;

@@ -14,7 +14,7 @@ const POOL_SIZES: RangeInclusive<usize> = 1..=10_000;
 pub struct Config {
     /// `ADDR`: where to listen.
     pub address: SocketAddr,
-    /// `LAB_NONCE`: what `GET /health` echoes.
+    /// `LAB_NONCE`: the text that `GET /health` returns.
     pub nonce: String,
     /// `DATABASE_URL_FILE` or `DATABASE_URL`, and `DB_POOL_SIZE`: without a URL there is no database.
     pub database: Option<Database>,

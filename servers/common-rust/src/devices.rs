@@ -1,4 +1,4 @@
-//! The fixed list of devices, and the devices that are sent.
+//! The fixed list of devices, and the devices in the bodies of `POST /devices`.
 
 use serde::{Deserialize, Serialize};
 

@@ -83,7 +83,7 @@ fn has_valid_length(name: &str) -> bool {
     !name.is_empty() && name.len() <= 4 * MAX_NAME_CHARS && name.chars().count() <= MAX_NAME_CHARS
 }
 
-/// Writes 50.0 as `50`, as Go and JavaScript do, so that every server answers the same bytes.
+/// Writes 50.0 as `50`, like Go and JavaScript, so that all servers send the same bytes.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 fn shortest_number<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     if value.fract() == 0.0 && value.abs() < 1e15 {

@@ -1,4 +1,4 @@
-//! JSON objects, and nothing but objects.
+//! Values that can be read only from JSON objects.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// decodeCase is a text, and what must be decoded from it, in one piece or in several.
+// decodeCase is a text, and the requests that must be decoded from it, whether it arrives in one
+// piece or in several.
 type decodeCase struct {
 	title, in string
 	want      []string

@@ -11,8 +11,8 @@ const (
 	keptBodyBytes = 4 << 10
 )
 
-// Request is one decoded request. Its slices point into what Decode was given, or into the decoder, and are valid
-// until the next call.
+// Request is one decoded request. Its slices point into the bytes that were passed to Decode, or
+// into the decoder, and are valid until the next call.
 type Request struct {
 	Method []byte
 	// Path is the target without scheme, authority and query, as it was sent: nothing in it is unescaped.

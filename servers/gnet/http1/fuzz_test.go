@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// FuzzDecode checks, for any bytes, that decoding does not panic, that it does not depend on how the bytes are
-// split, and that net/http reads the same requests as long as it accepts them.
+// FuzzDecode checks for any bytes that decoding does not panic, that the result does not depend on
+// how the bytes are split, and that net/http reads the same requests if it accepts the bytes.
 func FuzzDecode(f *testing.F) {
 	for _, c := range slices.Concat(targetCases, fieldCases, connectionCases, lengthCases, chunkCases) {
 		f.Add([]byte(c.in), uint16(len(c.in)/2), uint16(1))

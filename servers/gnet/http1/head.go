@@ -182,7 +182,7 @@ func (h *head) parseLength(value []byte) bool {
 	return true
 }
 
-// check judges what only the whole head can show.
+// check makes the checks that need the whole head.
 func (h *head) check() (status int) {
 	isMisframed := h.encodings > 0 && (h.hasLength || h.http10 || h.encodings > 1)
 	switch {

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::thread::set_current_timer_slack;
 use rustix::time::{ClockId, clock_gettime};
 
-/// A debt of CPU time older than this is forgiven, because the CPU was not available.
+/// CPU time that could not be used for longer than this is not made up for later, because the CPU
+/// was not available.
 const LONGEST_DEBT: Duration = Duration::from_secs(1);
 
 /// A share of one CPU, from 0 to 1, used at the beginning of each period.
@@ -24,7 +25,7 @@ pub struct Duty {
 /// Whose CPU time makes up the share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Whose {
-    /// The CPU time of the thread that keeps the share up; what other threads use comes on top.
+    /// The CPU time of the thread that keeps the share up; CPU time of other threads comes on top.
     Thread,
     /// The CPU time of all threads, which includes the cost of requests.
     Process,
@@ -43,8 +44,8 @@ impl Whose {
 impl Duty {
     /// Keeps this thread at its share until `end`, or for ever.
     ///
-    /// If a period has too little because the thread was preempted, or too much, the next periods
-    /// make up for it.
+    /// If the thread used too little CPU time in a period, because it was preempted, or too much,
+    /// the next periods make up for it.
     pub fn keep_up(self, end: Option<Instant>) {
         // If the kernel refuses, only precision is lost.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
@@ -71,7 +72,7 @@ thread_local! {
     static PAID: Cell<Option<Duration>> = const { Cell::new(None) };
 }
 
-/// Uses this thread's CPU until this request has used `cpu` in all.
+/// Uses CPU time on this thread until this request has used `cpu` in total.
 ///
 /// This includes what the thread has used since the last such request, to read and write HTTP. So
 /// the CPU time per request is `cpu`, and not a little more.
@@ -83,7 +84,7 @@ pub fn use_cpu(cpu: Duration) {
 }
 
 thread_local! {
-    /// CPU time that this thread has burnt too much so far; its next requests burn less.
+    /// The CPU time by which this thread has burnt too much so far; its next requests burn less.
     static TOO_MUCH: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
@@ -121,8 +122,8 @@ pub fn known_burn(cpu: Duration) {
 /// Burns until this thread, or the process, has used `goal` since its start, or until `end`.
 fn burn_until(of: Whose, goal: Duration, end: Option<Instant>) {
     while of.cpu_time() < goal && end.is_none_or(|end| Instant::now() < end) {
-        // This is arithmetic of a few microseconds, so that the clock's system calls are the
-        // smaller part.
+        // This arithmetic takes a few microseconds, so that most of the time is not spent in the
+        // clock's system calls.
         for number in 0..5000_u32 {
             black_box(number);
         }

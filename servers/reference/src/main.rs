@@ -1,5 +1,5 @@
-//! A server of the lab's HTTP contract whose behaviour is configured and therefore known: the lab's
-//! measurements of it are compared with that behaviour.
+//! A server of the lab's HTTP contract whose behaviour is configured and therefore known. Tests
+//! compare the lab's measurements of this server with the configured behaviour.
 
 mod behaviour;
 mod burn;
@@ -49,8 +49,8 @@ fn run(config: Config, behaviour: Behaviour) -> io::Result<()> {
         let signals = Signals::catch()?;
         let conduct = Conduct::start(behaviour)?;
         let state = Arc::new(State { app: App::new("reference", config), conduct });
-        // It runs on a worker, where the connections are: this thread would have to be woken for
-        // each of them.
+        // Accepting runs on a worker, because the connections are served there. If this thread
+        // accepted them, it would have to be woken for each connection.
         tokio::spawn(serve(listener, signals, state)).await.map_err(io::Error::other)
     });
     // An ordinary shutdown would wait for requests that hang or burn.
@@ -92,6 +92,7 @@ fn start_connection(stream: TcpStream, state: &Arc<State>, connections: &Gracefu
     let service = service_fn(move |request| routes::answer(Arc::clone(&state), request));
     // No timeouts: a calibration must not lose an idle connection.
     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-    // Errors of a connection are ignored: they are the client's affair, or asked for.
+    // Errors of a connection are ignored: either the client caused them, or the configured
+    // behaviour did.
     tokio::spawn(connections.watch(connection));
 }

@@ -19,7 +19,7 @@ use crate::conduct::{Conduct, End};
 
 type Answer = Response<Full<Bytes>>;
 
-/// What the handlers share.
+/// The state that the handlers share.
 pub struct State {
     pub app: App,
     pub conduct: Conduct,

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 /// A mixture of service times in a fixed order.
 ///
-/// The order repeats after as many requests as the sum of the weights. So that number of
-/// consecutive requests, wherever it begins, has each service time exactly as often as its weight
-/// says. Each service time is spread as evenly as possible.
+/// The order repeats after as many requests as the sum of the weights. So any sequence of that many
+/// consecutive requests has each service time exactly as often as its weight says. Each service
+/// time is spread as evenly as possible.
 #[derive(Debug, PartialEq)]
 pub struct Schedule {
     times: Vec<Duration>,

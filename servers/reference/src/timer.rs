@@ -84,7 +84,7 @@ impl Shared {
     }
 
     fn run(&self) {
-        // Without it, the kernel may add 50 µs of its own to every sleep. If the kernel refuses,
+        // Without this setting, the kernel may prolong every sleep by 50 µs. If the kernel refuses,
         // only precision is lost.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         let mut lead = Lead::default();
@@ -206,8 +206,8 @@ mod tests {
         errors
     }
 
-    /// Panics unless the median error of most of five attempts is below `most_us`: what else uses the machine, and a CPU
-    /// that takes long to wake, disturbs one or two of them.
+    /// Panics unless the median error is below `most_us` in most of five attempts. Other programs,
+    /// or a CPU that wakes slowly, may disturb one or two attempts.
     async fn assert_median_error(rounds: usize, waits_us: &[u64], most_us: u64) {
         let timer = Arc::new(Timer::start().unwrap());
         let mut medians = Vec::new();

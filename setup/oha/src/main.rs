@@ -1,4 +1,5 @@
-//! oha's own `main`, which its package does not let another one build: all else is oha's library.
+//! oha's own `main`, copied because oha's package exports only its library. All other code is in
+//! that library.
 
 use clap::Parser;
 use oha::{Opts, run};

@@ -10,7 +10,8 @@
   const number = (us) => us.toPrecision(3);
   const signed = (us) => (us < 0 ? "−" : "+") + Math.abs(us).toFixed(2);
 
-  // The label of a frame that is `px` wide. A number that does not fit is left out: half of one misleads.
+  // The label of a frame that is `px` wide. A number that does not fit is left out, because half of
+  // a number misleads.
   function label(data, frame, px) {
     if (data.kind === "server") return frame.name;
     const whole = `${signed(frame.more)} ${frame.name}`;
@@ -25,7 +26,7 @@
     return made;
   }
 
-  // The hatching of what is less, for all graphs of the page.
+  // The hatching of frames that take less time, for all graphs of the page.
   function addPattern() {
     const holder = element("div", { class: "flame-pattern", "aria-hidden": "true" });
     holder.innerHTML =
