@@ -85,6 +85,9 @@ def _end_with(number: int, _frame: FrameType | None) -> NoReturn:
 
     It ends by an exception, so that open folders and processes are cleaned up.
     """
+    name = signal.Signals(number).name
+    # A buffered stream may be in use by the code that the signal interrupts.
+    os.write(2, f"{name} ended this command before its result.\n".encode())
     sys.exit(SIGNALLED + number)
 
 
