@@ -25,7 +25,7 @@ from scipy import stats
 from runner.digest.tables import rebuild
 from runner.store import RunFolder
 
-pytestmark = [pytest.mark.docker, pytest.mark.load, pytest.mark.long]
+pytestmark = [pytest.mark.docker, pytest.mark.long]
 
 WRK = load("static", connections=20, duration_s=2)
 LONG = load("static", connections=20, duration_s=4)
@@ -95,6 +95,7 @@ def roles_of(run):
     return [host["roles"] for host in run.manifest["hosts"]]
 
 
+@pytest.mark.load
 def test_no_file_of_a_run_has_an_address(divided):
     """No file has an address, not even the logs, where wrk and the servers print it."""
     run, _ = divided
@@ -105,6 +106,7 @@ def test_no_file_of_a_run_has_an_address(divided):
         assert fleet_hosts.NETWORK.encode() not in text, file
 
 
+@pytest.mark.load
 def test_wrk_from_two_hosts_is_merged_exactly(divided):
     run, trials = divided
     trial = trials["static"]
@@ -128,6 +130,7 @@ def test_wrk_from_two_hosts_is_merged_exactly(divided):
         rebuild(RunFolder(run.folder))
 
 
+@pytest.mark.load
 def test_an_open_load_of_two_halves_is_one_load(divided, root, fleet, nothing_left):
     """The halves together have the numbers of the same load from one generator.
 
@@ -168,6 +171,7 @@ def test_an_open_load_of_two_halves_is_one_load(divided, root, fleet, nothing_le
     )
 
 
+@pytest.mark.load
 def test_a_closed_load_of_k6_is_divided_as_k6_does(divided):
     run, trials = divided
     trial = trials["experiments"]
@@ -185,6 +189,7 @@ def test_a_closed_load_of_k6_is_divided_as_k6_does(divided):
     ]
 
 
+@pytest.mark.load
 def test_every_part_has_what_a_host_needs(root, fleet, nothing_left):
     done = real_lab.bench(root, "doctor", "--hosts", fleet.file(root), "--json", code=0)
     said = {row["subject"]: row["text"] for row in json.loads(done.stdout)}
@@ -210,6 +215,7 @@ BURNS = real_lab.campaign(
 """A server on whose host perf must find a burn of known length, in a function of a known name."""
 
 
+@pytest.mark.load
 def test_a_known_burn_is_found_on_the_host_of_the_server(root, fleet, nothing_left):
     made = real_lab.run(root, BURNS, "--hosts", fleet.file(root), code=None)
     assert "not profiled" not in made.done.stderr, made.done.stderr
@@ -228,6 +234,7 @@ def test_a_known_burn_is_found_on_the_host_of_the_server(root, fleet, nothing_le
     assert not any(fleet_hosts.NETWORK in text for text in stacks["stack"])
 
 
+@pytest.mark.load
 @pytest.mark.fault(
     "perf is refused on the host of the server", "the run goes on, and one sentence says what to do"
 )
@@ -242,6 +249,7 @@ def test_a_host_that_refuses_perf_costs_a_sentence(root, fleet, nothing_left):
     assert len(made.trials) == 1
 
 
+@pytest.mark.load
 def test_only_known_hosts_are_reached_by_ssh(root, fleet, nothing_left, tmp_path):
     (root / "test.toml").write_text(campaign(WRK))
     with fleet_hosts.reached_by_ssh(fleet, tmp_path / "home") as user:
@@ -253,6 +261,7 @@ def test_only_known_hosts_are_reached_by_ssh(root, fleet, nothing_left, tmp_path
         assert "known" in done.stderr, done.stderr
 
 
+@pytest.mark.load
 def test_a_known_delay_comes_back_and_limits_a_closed_load(root, fleet, nothing_left):
     slow = load("rates", rates_rps=[400], duration_s=4, vus=50)
     with fleet.machines["gen2"].far_away(0.005, 0.0):
@@ -270,6 +279,7 @@ def test_a_known_delay_comes_back_and_limits_a_closed_load(root, fleet, nothing_
     assert offered["probe_p50_ms"] == pytest.approx(10.6, abs=1)
 
 
+@pytest.mark.load
 @pytest.mark.fault(
     "the network between the hosts loses packets", "network-bound: segments were sent again"
 )
@@ -281,6 +291,7 @@ def test_packets_that_are_lost_are_said(root, fleet, nothing_left):
     assert 1 < lost < 8
 
 
+@pytest.mark.load
 def test_packets_of_the_warm_up_are_not_counted_into_the_load(root, fleet, nothing_left):
     """Packets that are delayed beyond the warm-up do not count as the load's.
 
@@ -295,6 +306,7 @@ def test_packets_of_the_warm_up_are_not_counted_into_the_load(root, fleet, nothi
     assert trial["requests"] <= counted(made, trial)[1] <= trial["requests"] + 20
 
 
+@pytest.mark.load
 def test_a_full_network_is_the_limit(root, fleet, nothing_left):
     with fleet.machines["gen2"].narrow(20):
         run, trials = sealed(root, fleet, WRK, generators=("gen2",), engine="unix")
@@ -313,6 +325,7 @@ SHORT = with_changed(
 """A program like `bench` that uses the test's campaign instead of the one that is named."""
 
 
+@pytest.mark.load
 def test_check_and_calibrate_work_on_other_hosts(root, fleet, nothing_left):
     hosts = fleet.file(root)
     (inspection,) = json.loads(
@@ -401,6 +414,7 @@ def lost(runner, role, before):
     return said
 
 
+@pytest.mark.timed
 @pytest.mark.fault(
     "the cable of the server's host is pulled under load, its engine reached by TLS",
     "within 10 s the run ends and names the host; within 15 s nothing of the lab runs there; the "
@@ -422,6 +436,7 @@ def test_a_server_whose_cable_is_pulled_is_noticed_and_left_clean(root, fleet, n
     assert trial["status"] == "interrupted" and "host of the server" in trial["error"]
 
 
+@pytest.mark.timed
 @pytest.mark.fault(
     "the cable of a generator's host is pulled under load, its engine reached by ssh",
     "within 10 s the run ends and names the host; within 15 s nothing of the lab runs there; the "
@@ -443,6 +458,7 @@ def test_a_generator_over_ssh_is_noticed_and_left_clean(root, fleet, nothing_lef
         assert fleet_hosts.NETWORK.encode() not in file.read_bytes(), file
 
 
+@pytest.mark.timed
 @pytest.mark.fault(
     "all packets from the host of the database are lost under load",
     "within 10 s the run ends and names the host; within 15 s nothing of the lab runs there; "
@@ -464,6 +480,7 @@ def test_a_database_that_is_heard_no_more_is_noticed(root, fleet, nothing_left):
     cleaned(root, fleet, hosts)
 
 
+@pytest.mark.timed
 @pytest.mark.fault(
     "all packets to the server's host are lost under load, and it comes back while the run ends",
     "within 10 s the run ends and names the host; it leaves nothing on any host",
@@ -480,6 +497,7 @@ def test_a_server_that_hears_nothing_and_comes_back_is_left_clean(root, fleet, n
     assert "Nothing was left over" in cleaned(root, fleet, hosts)
 
 
+@pytest.mark.timed
 @pytest.mark.fault(
     "a host is cut off for four seconds under load",
     "the run says that it is silent and that it responds again, and repeats the trial",
@@ -496,6 +514,7 @@ def test_a_host_that_comes_back_in_time_costs_an_attempt(root, fleet, nothing_le
     assert re.search(r"is repeated: invalid: .*no host was silent \(\d", done.stderr), done.stderr
 
 
+@pytest.mark.timed
 @pytest.mark.fault(
     "a station freezes under load while its engine answers",
     "within 10 s the run ends and names the host, and removes all; the run can go on",
@@ -515,6 +534,7 @@ def test_a_station_that_freezes_is_noticed_and_removed(root, fleet, nothing_left
     assert "Nothing was left over" in cleaned(root, fleet, hosts)
 
 
+@pytest.mark.timed
 @pytest.mark.fault(
     "the network of the load is cut, while the engines are reached another way",
     "the trial fails and names the generator",
@@ -529,6 +549,7 @@ def test_a_network_of_the_load_that_is_cut_fails_the_trial(root, fleet):
     assert fleet.containers() == []
 
 
+@pytest.mark.timed
 @pytest.mark.fault(
     "a host freezes under load", "within 10 s the run ends, names the host, and can go on"
 )
@@ -553,6 +574,7 @@ def test_a_run_goes_on_after_a_frozen_host_and_a_killed_runner(root, fleet, noth
     assert "began on several hosts: name the same hosts with --hosts" in alone.stderr
 
 
+@pytest.mark.timed
 @pytest.mark.fault(
     "a host's engine freezes under load",
     "within 10 s the run ends and names the host; bench clean removes all",
@@ -570,6 +592,7 @@ def test_an_engine_that_freezes_ends_the_run_with_its_role(root, fleet):
     cleaned(root, fleet, hosts)
 
 
+@pytest.mark.timed
 @pytest.mark.fault(
     "the disk of a generator's host is full", "the run ends, names the host, and can go on"
 )
