@@ -1,4 +1,6 @@
-"""Tests of the kind of work of known call stacks, of a server and of PostgreSQL."""
+"""Tests of categories: known call stacks of a server and of PostgreSQL must be assigned to the
+right kind of work.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""Tests of Dask: its workers must rebuild the same tables as one process, even if workers die."""
+"""Tests of rebuilding tables on Dask workers: the tables must be the same as those that a single
+process rebuilds, even if workers die.
+"""
 
 import os
 import shutil
@@ -30,7 +32,7 @@ def tables(run: RunFolder) -> dict[str, str]:
 
 @pytest.fixture
 def copied(finished: Any, tmp_path: Path) -> RunFolder:
-    """Return a copy of a finished run, with tables as one process rebuilds them."""
+    """Return a copy of a finished run whose tables a single process has rebuilt."""
     run = RunFolder(Path(shutil.copytree(finished.folder, tmp_path / "copy")))
     rebuild(run)
     return run
@@ -68,7 +70,10 @@ def test_workers_elsewhere_do_it_too_and_refuse_a_changed_file(
 
 
 def die_once(folder: Path, item: int) -> dict[str, Any]:
-    """End the worker at the first call with an item; succeed at the second call."""
+    """Kill the worker if this is the first call with `item`; succeed at the second call.
+
+    A file in `folder` tells the calls apart, because they run in different processes.
+    """
     marker = folder / str(item)
     if not marker.exists():
         marker.touch()

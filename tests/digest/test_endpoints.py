@@ -1,4 +1,6 @@
-"""Tests of the tables of a script's load, against the lines of a stored file."""
+"""Tests of the tables about a load of a k6 script: their numbers must agree with the lines of a
+stored file of k6.
+"""
 
 from itertools import product
 from string import ascii_lowercase
@@ -26,7 +28,7 @@ def lab(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tables(lab):
-    """Return the rows of the tables of the stored closed load."""
+    """Import the stored closed load; return the rows of each table about its script, by name."""
     for name in ("servers", "notebooks"):
         (lab / name).mkdir()
     with pytest.MonkeyPatch.context() as patch:
@@ -73,9 +75,10 @@ def test_endpoints_have_the_percentiles_of_their_lines(tables):
 
 
 def test_too_many_endpoints_share_one_row(bare_lab, tmp_path):
-    """Endpoints beyond the number of rows of the table share one row.
+    """If a script has more endpoints than the table may have rows, the rest share one row.
 
-    The script has 6,000 paths without identifiers, which is also more than a load has labels.
+    The script requests 6,000 paths without identifiers. This is also more than the number of
+    different labels that are kept for a load.
     """
     names = ["".join(letters) for letters in product(ascii_lowercase[:19], repeat=3)][:6000]
     lines = []
@@ -96,7 +99,10 @@ def test_too_many_endpoints_share_one_row(bare_lab, tmp_path):
 
 
 def test_the_slowest_requests_are_shared_out(tables):
-    """Each endpoint has its share of the requests above p99, found here without the lab's code."""
+    """The table gives each endpoint's share of the requests above p99.
+
+    The test computes the expected shares from the file, without the lab's code.
+    """
     durations = k6_samples.points(CLOSED, "http_req_duration")
     limit_ms = k6_samples.percentile(CLOSED, 99)
     slow = [each["tags"]["method"] for each in durations if each["value"] > limit_ms]

@@ -1,5 +1,7 @@
-"""Tests of the lab's and wrk's latency histograms: known values, exact quantiles, and wrk's own
-loop.
+"""Tests of the lab's and wrk's latency histograms.
+
+They are compared with known values, with exact quantiles, and with a copy of the loop by which wrk
+itself corrects its histogram.
 """
 
 import json
@@ -61,8 +63,8 @@ def test_hdr_histogram_text_has_every_count_at_its_percentile() -> None:
     values = np.random.default_rng(4).lognormal(7, 1, 20_000)
     buckets, counts = np.unique(histogram.bucket_index(values), return_counts=True)
     upper = histogram.bucket_bounds(buckets).upper_ms
-    # A plotter reads only these rows. The counts of a bucket are given twice, as for two seconds of
-    # a load, and must be added up.
+    # Each bucket is given twice, as if the load had lasted two seconds; its counts must be added
+    # up. The test reads only the rows of percentiles, because a plotter reads only these rows.
     text = histogram.to_hgrm(np.concatenate([upper, upper]), np.concatenate([counts, counts]))
     rows = [line.split() for line in text.splitlines() if re.match(r"\s+[\d.]+ [01]\.\d{12}", line)]
     assert text.split("\n")[0].split() == ["Value", "Percentile", "TotalCount", "1/(1-Percentile)"]
@@ -86,9 +88,10 @@ def test_hdr_histogram_text_has_every_count_at_its_percentile() -> None:
 
 
 def wrk_stats_correct(data: dict[int, int], expected: int) -> dict[int, int]:
-    """Correct a histogram by wrk's own loop, one bucket at a time.
+    """Return the histogram as wrk corrects it, one bucket at a time.
 
-    This is `stats_correct` in wrk's stats.c, and serves as independent truth.
+    This is a copy of `stats_correct` in wrk's stats.c. It is independent of the lab's code that
+    undoes the correction.
     """
     corrected = dict(data)
     for n in range(2 * expected, max(data) + 1):
@@ -116,9 +119,10 @@ def test_undoing_gives_back_what_was_measured():
 
 
 def test_the_published_example_of_a_distorted_p90():
-    """If 99 % of the requests take 1 ms and 1 % take 100 ms, the measured p90 must be 1 ms.
+    """If 99 % of the requests take 1 ms and 1 % take 100 ms, the lab's p90 must be 1 ms.
 
-    wrk itself prints a p90 of tens of milliseconds.
+    The p90 that wrk prints for these requests is more than 50 ms, because wrk corrects its
+    histogram.
     """
     measured = {1000: 990, 100_000: 10}
     interval = 1990  # with one connection, this is the mean latency in us
@@ -160,7 +164,7 @@ CHANGES += [{"latency_us": pairs} for pairs in HISTOGRAMS]
 
 
 def test_a_good_file_is_read_and_any_other_is_named(tmp_path):
-    """A good file is read, and any other is refused in one sentence that names it."""
+    """A valid file of wrk is read; any other file is refused with a sentence that names it."""
     path = tmp_path / "wrk.json"
     path.write_text(json.dumps(WRK_RESULT))
     result = read_wrk(path)

@@ -1,4 +1,5 @@
-"""Tests of the invariants: each injected violation must fail only the check that is named after it.
+"""Tests of the invariants: an injected violation of an invariant must fail the check of this
+invariant, and no other check.
 
 The table of invariants must agree with the code and with the committed runs.
 """
@@ -119,9 +120,10 @@ def test_littles_law_needs_a_closed_loop_and_a_steady_part():
     ("completed", "ok"), [(1000, True), (1012, True), (1013, False), (999, True)]
 )
 def test_an_open_load_may_run_on_for_as_long_as_a_timer_is_late(completed, ok):
-    """At 1000 requests/s for 1 s, up to twelve additional requests are allowed.
+    """In an open load of 1000 requests/s for 1 s, up to twelve additional requests are allowed.
 
-    They are one at the end, one per step, and ten in the 10 ms by which a timer may be late.
+    One request is allowed at the end of the load, one per step, and ten because a timer may be
+    10 ms late.
     """
     found = replace(
         POINTS, points=dict.fromkeys(REQUEST_METRICS, completed), **dict.fromkeys(COUNTS, completed)
@@ -178,9 +180,10 @@ def test_wrk_is_held_against_the_servers_counts(mode, changes, counted, accepted
 def sampled(
     begin=-1.0, end=2.0, hz=20.0, server_pct=99.0, generator_pct=100.0, foreign=(9.0, 9.0, 0.0)
 ):
-    """Check a load of 1 s with samples from `begin` to `end`.
+    """Return the checks of a load of 1 s that was sampled from `begin` to `end`.
 
-    `foreign` is (begin, end, CPUs): the time in which the processes could use CPUs of another role.
+    `foreign` is (begin, end, CPUs): from `begin` to `end`, the processes could use this number of
+    CPUs that belong to another role.
     """
     t_s = np.arange(begin, end + 0.01, 0.05)
     others = np.where((t_s >= foreign[0]) & (t_s <= foreign[1]), foreign[2], 0.0)
@@ -204,10 +207,10 @@ def sampled(
         ({"hz": 24}, [Invariant.TICKS]),
         ({"begin": 0.04}, [Invariant.COVERED]),
         ({"end": 0.96}, [Invariant.COVERED]),
-        # A process leaves its CPUs during the load.
+        # A process can use CPUs of another role during the load.
         ({"foreign": (0.3, 0.6, 1.0)}, [Invariant.STAYED]),
         ({"foreign": (0.3, 9.0, 1.0)}, [Invariant.STAYED]),
-        ({"foreign": (-1.0, 0.06, 1.0)}, []),  # a generator that has not moved to its CPUs yet
+        ({"foreign": (-1.0, 0.06, 1.0)}, []),  # the generator is not yet on its own CPUs
         ({"foreign": (1.01, 9.0, 1.0)}, []),  # after the load
         ({"foreign": (-1.0, 9.0, np.nan)}, []),  # the CPUs were not observed
     ],

@@ -1,4 +1,6 @@
-"""Tests of k6's raw points, against a slow reader that pairs by line, known values, and real k6."""
+"""Tests of digesting k6's raw points: the results must agree with a slow reader that goes line by
+line, with known values, and with the summary of a real k6.
+"""
 
 import gzip
 import json
@@ -37,8 +39,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def read_slowly(raw: Path) -> pd.DataFrame:
-    """Pair points in the obvious way: a line of http_reqs begins a request, and the next lines
-    belong to it.
+    """Return a row per request, with the values of the request's points.
+
+    Read one line after the other. A point of `http_reqs` begins a request, and the following points
+    belong to this request until the next point of `http_reqs`.
     """
     text = gzip.decompress(raw.read_bytes()) if raw.suffix == ".gz" else raw.read_bytes()
     found: list[dict[str, Any]] = []
@@ -71,7 +75,7 @@ def assert_trend(trend: Trend, values_ms: Any) -> None:
 
 
 def assert_same(raw: Path, points: RequestNumbers, mode: str = "keepalive") -> None:
-    """Assert that tables and numbers equal those of the slow reader."""
+    """Check that the digest's tables and numbers equal those of the slow reader."""
     slow = read_slowly(raw)
     table = read_table(raw, "requests")
     assert points.requests == len(slow) == len(table)
@@ -125,14 +129,15 @@ def test_pairs_like_the_slow_reader(tmp_path: Path, name: str, mode: str, stock:
     assert points.iteration_max_ms == 500
     assert points.worst_residual_ms < 1e-9
     assert not points.lines_lost
-    # If k6 opened a connection and did not use it, the time of opening it counts all the same.
+    # k6 sometimes opens a connection for a request but does not use it. The time that it took to
+    # open the connection is part of the latency all the same.
     assert any(each.blocked < each.connecting for each in made)
 
 
 def test_requests_that_straddle_batches(tmp_path: Path) -> None:
     """A request is digested correctly even if its points are in different blocks of the file.
 
-    So the digest reads many small blocks here.
+    The digest reads small blocks here, so that many requests lie across the border of two blocks.
     """
     raw = tmp_path / "k6.json.gz"
     write_large(raw, 12_000, vus=50, stock_tags=False)
@@ -177,15 +182,16 @@ MODES: dict[tuple[str, int, int, int | None], str] = {
     ("close", 0, 40, None): "close",
     ("keepalive", 40, 40, None): "keepalive",
 }
-"""Requested mode, opened connections, requests with a connection, connections that may be held ->
-observed mode.
+"""(Requested mode, number of requests that opened a connection, number of requests that had a
+connection, number of connections that the users may hold) -> observed mode.
 """
 
 
 def test_blocked_contains_connecting(tmp_path: Path) -> None:
-    """In close mode, a latency must contain the time of connecting once.
+    """In close mode, a request's latency contains the time of connecting exactly once.
 
-    If k6 opened a connection and did not use it (blocked is 0), the time of connecting counts, too.
+    k6's `blocked` usually contains this time. It is 0 if k6 opened a connection but did not use it.
+    The latency must contain the time of connecting in this case, too.
     """
     first = Request(EPOCH_NS + S, 5 * MS, 4 * MS, MS, 10 * MS, MS)
     lost = Request(EPOCH_NS + 2 * S, 0, 3 * MS, 0, 0, 0, status=0, error_code=1000)
@@ -201,7 +207,11 @@ def test_the_mode_is_what_happened_to_the_connections() -> None:
 
 @pytest.mark.parametrize(("held", "mode"), [(10_000, "keepalive"), (0, "mixed")])
 def test_the_latency_is_the_one_that_the_mode_implies(tmp_path: Path, held: int, mode: str) -> None:
-    """The mode follows from the share of requests with new connections, and decides the latency."""
+    """The observed mode decides whether a latency contains the time of connecting.
+
+    If the users may hold as many connections as were opened, the mode is "keepalive", and a latency
+    does not contain this time. Otherwise the mode is "mixed", and a latency contains it.
+    """
     raw = write_lines(tmp_path / "k6.json.gz", make_lines(7, 900)[0])
     points = digest(raw, held=held)
     table = read_table(raw, "requests")
@@ -249,8 +259,9 @@ def test_json_in_any_other_form_says_the_same(tmp_path: Path) -> None:
 
 
 def test_infinite_values_of_own_metrics_are_no_damage(tmp_path: Path) -> None:
-    """k6 1.x writes `+Inf` for `trend.add(Infinity)`, which is not JSON, and k6 2.x omits the
-    point.
+    """A file is read although a script's own metric has the value `+Inf`, which is not JSON.
+
+    k6 1.x writes `+Inf` for `trend.add(Infinity)`; k6 2.x leaves the point out.
     """
     lines = request_lines(plain())
     lines += [point_line("mine", EPOCH_NS, "+Inf", "{}"), point_line("mine", EPOCH_NS, "2", "{}")]
@@ -281,8 +292,9 @@ def test_same_tables_from_the_same_file_whatever_its_name(tmp_path: Path) -> Non
 
 @pytest.mark.long
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
-    """A digest in another process must use less than 600 MB, and hardly more for three times the
-    lines.
+    """A digest uses less than 600 MB, and hardly more if the file has four times as many lines.
+
+    The digest runs in a process of its own, so that its memory can be measured.
     """
     program = (
         "import re, sys\nfrom pathlib import Path\nfrom runner.digest.k6 import digest_requests\n"
@@ -290,8 +302,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
         "tables = [out / f'{name}.parquet' for name in 'rlt']\n"
         "scratch = raw.parent / 'scratch'\n"
         "digest_requests(raw, tables, trial_id='t', mode='close', scratch=scratch)\n"
-        # ru_maxrss is not used, because it begins with the memory of the process that started this
-        # one.
+        # ru_maxrss would be wrong: it starts with the memory of the process that started this one.
         "print(re.search(r'VmHWM:\\s+(\\d+) kB', Path('/proc/self/status').read_text())[1])"
     )
     peaks = []
@@ -308,9 +319,10 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
 
 
 def closed_loop(users, seconds, mean_ms, busy=1.0, seed=1):
-    """Return ends and durations of the iterations of users who wait for each answer.
+    """Return when the iterations of a closed load end (in ns), and how long they take (in ms).
 
-    Their think time is such that they are busy for the share `busy` of the time.
+    Each user waits for an answer and then pauses, so that it is busy for the share `busy` of the
+    time.
     """
     rng = np.random.default_rng(seed)
     took = rng.exponential(mean_ms / 1000, (users, int(3 * seconds / mean_ms * 1000)))
@@ -322,9 +334,9 @@ def closed_loop(users, seconds, mean_ms, busy=1.0, seed=1):
 
 
 def steady(ends_ns, lengths_ms, parts=7):
-    """Return the steady state as a digest computes it.
+    """Return the steady state as a digest computes it from these iterations.
 
-    Iterations come in several parts, one of which is empty.
+    The iterations are handed over as `parts` tables and an empty one.
     """
     cut = [*np.array_split(np.arange(len(ends_ns)), parts), np.empty(0, int)]
     tables = [pa.table({"end_ns": ends_ns[part], "length_ms": lengths_ms[part]}) for part in cut]
@@ -341,8 +353,8 @@ def test_in_how_many_parts_they_come_does_not_matter():
 
 
 def test_users_under_way_are_those_who_are_busy():
-    """All users are under way if they never pause, and half of them if they are busy half of the
-    time.
+    """Of 50 users, 50 requests are under way if the users never pause, and 25 if each user is busy
+    for half of the time.
     """
     found = steady(*closed_loop(50, 5.0, 20.0))
     assert found.in_flight == pytest.approx(50, rel=0.001)
@@ -351,7 +363,7 @@ def test_users_under_way_are_those_who_are_busy():
 
 
 def test_an_open_load_has_rate_times_duration_under_way():
-    """1000 iterations/s of 40 ms each are 40 iterations under way."""
+    """If 1000 iterations begin per second and each takes 40 ms, 40 iterations are under way."""
     ends = EPOCH_NS + (np.arange(10_000) * 1_000_000 + 40_000_000)
     assert steady(ends, np.full(10_000, 40.0)).in_flight == pytest.approx(40, rel=0.01)
 

@@ -1,6 +1,8 @@
-"""Tests of damaged files of k6: each must end in one error that names the line of the fault.
+"""Tests of damaged files of k6: reading such a file must end in one error that names the damaged
+line.
 
-No points may be paired wrongly. k6's summary is also tested.
+Points of different requests must never be combined into one request. The reader of k6's summary is
+also tested.
 """
 
 import gzip
@@ -26,10 +28,10 @@ SALVAGE = partial(spool_points, salvage=True)
 
 
 def _refused(raw: Path, **options: Any) -> str:
-    """Return the error of a damaged file.
+    """Digest a damaged file, and return the message of the error.
 
-    No new table may appear, an older table must stay, and no file may be left in the scratch
-    folder.
+    Check that no new table appears, that an older table stays as it is, and that no file is left in
+    the scratch folder.
     """
     out = raw.parent / "out"
     out.mkdir(exist_ok=True)
@@ -49,12 +51,12 @@ TEXT = "\n".join([*LINES, ""]).encode()
 
 
 def _changed(at: int, *lines: str) -> list[str]:
-    """Return all lines, with one of them replaced by other lines."""
+    """Return LINES, with the line at the index `at` replaced by `lines`."""
     return [*LINES[:at], *lines, *LINES[at + 1 :]]
 
 
 def _position(metric: str, after: int = 1000) -> int:
-    """Return the index of the first line from `after` on that has a point of `metric`."""
+    """Return the index of the first line with a point of `metric`; start looking at `after`."""
     return next(
         i for i in range(after, len(LINES)) if f'"metric":"{metric}","type":"Point"' in LINES[i]
     )
@@ -86,7 +88,7 @@ WRONG = {
     "no number as status": ("http_reqs", '"status":"', '"status":"x'),
     "no status": ("http_reqs", '"status":"', '"other":"'),
 }
-"""Fault -> metric of the damaged line, the text that is replaced in it, and the new text."""
+"""Fault -> metric of the line to damage, a pattern of the text to replace, and the new text."""
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -115,10 +117,11 @@ def test_a_missing_or_doubled_line_never_pairs_wrongly(tmp_path, metric, change)
 
 
 def test_eight_lines_lost_across_two_requests(tmp_path):
-    """Eight lines that are lost across two requests are noticed.
+    """If the last lines of one request and the first lines of the next are lost, an error results.
 
-    The order of the metrics alone would look right, because the first points of one request are
-    followed by the last points of the next.
+    A request has eight lines, and eight lines are lost. The first points of one request are then
+    followed by the last points of the next request, so the order of the metrics looks right. The
+    loss must be noticed in another way.
     """
     requests = [plain(EPOCH_NS + i * MS, (i + 1) * MS) for i in range(4)]
     lines = [line for request in requests for line in request_lines(request, failed_point=False)]
@@ -128,7 +131,11 @@ def test_eight_lines_lost_across_two_requests(tmp_path):
 
 
 def test_a_fault_at_the_beginning_of_a_long_file(tmp_path):
-    """DuckDB stops reading at the fault, and the thread that feeds it must not wait for ever."""
+    """A fault in the first line of a long file is refused, and the digest ends.
+
+    DuckDB stops reading at the fault. The thread that feeds DuckDB must then end, too, instead of
+    waiting for ever.
+    """
     block = "\n".join([*request_lines(plain(), stock=True) * 1000, ""])
     raw = tmp_path / "k6.json"
     with raw.open("w") as out:
@@ -181,8 +188,9 @@ def test_salvage_does_not_excuse_rubbish(tmp_path):
 
 @pytest.mark.fault("bits of k6's samples flipped", "an error that names the file")
 def test_flipped_bits_are_noticed(tmp_path):
-    """DuckDB does not check gzip's CRC, so without a check of the lab a changed digit would go
-    unnoticed.
+    """A flipped bit that turns one digit into another is noticed.
+
+    DuckDB does not check the CRC of a gzip file, so the lab must check it.
     """
     whole = gzip.compress(TEXT, compresslevel=0)
     at = whole.index(b'"value":0.', 5000) + 12

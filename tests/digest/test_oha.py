@@ -1,7 +1,8 @@
-"""Tests of oha's requests, against values that are known beforehand, numpy, and oha's report.
+"""Tests of digesting oha's requests: the results must agree with known values, with numpy, and with
+oha's report.
 
-`samples/` has two short loads, as oha 1.16 stored and reported them. In both, the reference server
-takes 5 ms for an answer. One load is closed, and the other has 100 requests/s.
+`samples/` contains the files of two short loads that were made by oha 1.16. In both loads, the
+reference server takes 5 ms for an answer. One load is closed, and the other offers 100 requests/s.
 """
 
 import csv
@@ -40,7 +41,10 @@ SAMPLES = ROOT / "tests" / "support" / "samples"
 
 @dataclass(frozen=True)
 class Request:
-    """A request as oha stores it, with times in seconds since oha began."""
+    """A request as oha stores it; `start_s`, `end_s` and `turn_s` are seconds since oha began.
+
+    In an open load, `turn_s` is when the request was due. In a closed load it is None.
+    """
 
     start_s: float
     end_s: float
@@ -54,7 +58,10 @@ class Request:
 
 
 def closed(connections: int = 10, each: int = 200, length_s: float = 0.01) -> list[Request]:
-    """Return the requests of users who get an answer every `length_s` seconds, by connection."""
+    """Return the requests of a closed load, one connection after the other.
+
+    Each connection sends `each` requests, and each request takes `length_s` seconds.
+    """
     return [
         Request(number * length_s, (number + 1) * length_s)
         for _ in range(connections)
@@ -63,7 +70,10 @@ def closed(connections: int = 10, each: int = 200, length_s: float = 0.01) -> li
 
 
 def offered(lengths_s: list[float], late_s: dict[int, float] | None = None) -> list[Request]:
-    """Return requests at the offered rate; those in `late_s` begin later than their turn."""
+    """Return requests that are due at the offered rate.
+
+    `late_s` maps the number of a request to the seconds by which the request begins too late.
+    """
     requests = []
     for number, length_s in enumerate(lengths_s):
         turn_s = number / RATE
@@ -117,7 +127,9 @@ def report(folder: Path, requests: list[Request], errors: int = 0, **changed: An
 def broken(
     cell: Cell, points: RequestNumbers, said: Path, counted: int, accepted: int | None = None
 ) -> list[Check]:
-    """Return the invariants that fail if the server counted and accepted these numbers."""
+    """Return the checks that fail if the server counted `counted` requests and accepted `accepted`
+    connections (if None: as many as the load has sockets).
+    """
     before = Counters(0, 0, 0)
     connections = cell.sockets if accepted is None else accepted
     after = Counters(counted, connections, connections)
@@ -292,7 +304,7 @@ def test_a_report_that_is_not_ohas_is_a_sentence(tmp_path, text):
 
 
 def sample(name: str, began_s: int, cell: Cell) -> tuple[RequestNumbers, Path]:
-    """Return the numbers of all requests in a stored load, and the path of oha's report."""
+    """Digest the requests of a stored load; return the result, and the path of oha's report."""
     raw = SAMPLES / f"oha-{name}.csv.gz"
     spool = partial(spool_requests, began_ns=began_s * 10**9, rate_rps=cell.last_rate_rps or 0.0)
     with tempfile.TemporaryDirectory() as folder:

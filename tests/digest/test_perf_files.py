@@ -1,4 +1,4 @@
-"""Tests of reading perf's call stacks and events, from known texts with known meaning."""
+"""Tests of reading perf's call stacks and events from texts whose content is known."""
 
 import gzip
 

@@ -1,4 +1,6 @@
-"""Tests of CPU rates from cumulative counters: known loads must come back at any sampling times."""
+"""Tests of CPU rates from cumulative counters: whenever the counters are sampled, the computed rate
+must be that of the known load.
+"""
 
 import numpy as np
 import pandas as pd
@@ -21,7 +23,9 @@ def test_mean_uses_the_time_that_really_passed():
 
 
 def test_a_burst_is_800_at_100_ms_and_80_at_1_s():
-    """Eight cores that are busy for 100 ms of every second peak at 800 % and, over 1 s, at 80 %."""
+    """Eight cores that are busy for 100 ms of every second have a peak of 800 % in windows of
+    100 ms, and a peak of 80 % in windows of 1 s.
+    """
 
     def burst(t):
         return 0.8 * np.floor(t) + 8 * min(t - np.floor(t), 0.1)
@@ -61,10 +65,10 @@ def raw(tmp_path):
 
 
 def test_reading_and_rates(raw):
-    """Means and rates follow from the counters of a file.
+    """Means and rates are computed from the counters of a file.
 
-    In each tick of 50 ms, the host has 400 switches and 5 ms of stolen time; the server has 7
-    threads.
+    In each tick of 50 ms, the host counts 400 context switches and 5 ms of stolen time. The server
+    runs 7 threads all the time.
     """
     counters = read_counters(raw, 1_000_000_000)
     assert counters["server"].mean_pct(0, 2) == pytest.approx(25)

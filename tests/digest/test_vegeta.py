@@ -1,4 +1,4 @@
-"""Tests of vegeta's results, against values that are known beforehand, and against numpy."""
+"""Tests of digesting vegeta's results: the numbers must agree with known values and with numpy."""
 
 import gzip
 import json
@@ -29,7 +29,7 @@ MS = 1_000_000
 
 
 def lines(latencies_ms: list[float], late_ms: dict[int, float], codes: dict[int, int]) -> bytes:
-    """Return results in the order in which the requests ended, as vegeta writes them."""
+    """Return the lines that vegeta writes for these requests, in the order in which they ended."""
     rows = []
     for seq, latency in enumerate(latencies_ms):
         at = BEGAN_NS + round(seq * 1e9 / RATE + late_ms.get(seq, 0.0) * MS)
@@ -74,9 +74,8 @@ def cell(**values: Any) -> Cell:
 def checks(
     folder: Path, points: RequestNumbers, latencies_ms: list[float], counted: int, **changed: Any
 ) -> list[Check]:
-    """Return the checks of the invariants.
-
-    vegeta reported these latencies, and the server counted `counted` requests.
+    """Return the checks of a load if vegeta reports `latencies_ms` and the server counts `counted`
+    requests.
     """
     said = read_report(report(folder, latencies_ms, **changed))
     return [*request_checks(cell(), points, said, measured(counters_after=Counters(counted, 1, 2)))]
