@@ -1,5 +1,6 @@
-"""Tests of CPU samples of other tools beside a file of k6: their values, and the alignment of
-clocks.
+"""Tests of importing CPU samples of other tools together with a file of k6.
+
+The values must be read correctly, and the times of the samples must be aligned with k6's clock.
 """
 
 import json
@@ -21,12 +22,15 @@ from runner.store import RunFolder
 from runner.verdict.limits import Cause
 
 STORED = SAMPLES / "cpu"
-"""Folder with the output of real tools, which observed a program that used a third of a core."""
+"""Folder with what real tools printed while a program used a third of a core."""
 MIB = 2**20
 
 
 def begin_s() -> float:
-    """Return when the load of OPEN began: the first request's end, less its duration."""
+    """Return when the load of OPEN began, in seconds since the epoch.
+
+    This is when the first request ended, minus how long this request took.
+    """
     first = k6_samples.points(OPEN, "http_req_duration")[0]
     return pd.Timestamp(first["time"]).timestamp() - first["value"] / 1000
 
@@ -46,7 +50,7 @@ def said(run: RunFolder) -> str:
 
 
 def docker_line(cpu: str, memory: str, name: str = "api") -> str:
-    """Return a line as Docker's command writes it."""
+    """Return a line as `docker stats` writes it in JSON."""
     return json.dumps(
         {
             "BlockIO": "0B / 4.1kB",
@@ -152,8 +156,8 @@ def test_times_of_an_unknown_zone_are_moved_to_the_load(bare_lab, tmp_path, hour
         for at_s, day in enumerate(days)
     ]
     run = imported(tmp_path, head + "".join(f"{columns}{row}\n" for row in rows))
-    # The CPU use rises by 10 % per second, and times in whole seconds may be late by up to one
-    # second.
+    # pidstat's times are whole seconds, so the alignment may be wrong by up to one second. The CPU
+    # use rises by 10 % per second, so the mean over the load is known only approximately.
     assert 30 <= only_trial(run)["server_cpu_mean_pct"] <= 60
     assert f"taken as UTC{f'{hours:+g}'.replace('.75', ':45') if hours else ''}," in said(run)
 

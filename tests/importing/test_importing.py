@@ -101,7 +101,10 @@ def test_packing_changes_no_number(bare_lab, tmp_path, ending):
 
 
 def test_lines_of_older_versions_of_k6_are_read(bare_lab, tmp_path):
-    """Lines of older versions have the metric at the end, and no line announces a metric."""
+    """A file of an older version of k6 gives the same numbers.
+
+    In such a file, each line has the metric at the end, and no line declares a metric.
+    """
     records = [json.loads(line) for line in gzip.decompress(CLOSED.read_bytes()).splitlines()]
     lines = [
         json.dumps({name: record[name] for name in ("type", "data", "metric")}, separators=",:")
@@ -182,7 +185,10 @@ def test_the_load_is_read_off_the_samples(bare_lab, path, model, users, rate_rps
 
 
 def planned(begins_s, path):
-    """Write a load whose iterations begin at these seconds; each has a request of 1 ms."""
+    """Write a file of k6 with an iteration for each of the instants `begins_s`; return its path.
+
+    Each iteration consists of a request of 1 ms.
+    """
     lines = []
     for begin_s in begins_s:
         end_ns = EPOCH_NS + round(begin_s * 1e9) + 1_000_000
@@ -196,7 +202,7 @@ def planned(begins_s, path):
 
 
 def told(path):
-    """Return the lab's sentence about the load that a file shows."""
+    """Import a file; return the warning that says which kind of load the file's samples show."""
     (said,) = [
         text for text in imported(path).manifest().host_warnings if "Its samples show" in text
     ]
@@ -206,9 +212,11 @@ def told(path):
 @pytest.mark.parametrize("offset_s", [0.0, 0.004])
 @pytest.mark.parametrize("rate_rps", [50, 213, 226])
 def test_a_short_load_at_a_constant_rate_is_no_ramp(bare_lab, tmp_path, rate_rps, offset_s):
-    """A border between tenths lies between two begins, and a busy k6 begins some iterations late.
+    """A short load at a constant rate is not called a ramp.
 
-    Both shift a few iterations between tenths, which must not count as a ramp.
+    The lab compares the rates of the first and the last tenth of a load. These rates may differ by
+    a few iterations, because a border of a tenth may lie anywhere between two iterations, and
+    because a busy k6 begins some iterations late (here by `offset_s`).
     """
     numbers = np.arange(rate_rps)
     begins_s = numbers / rate_rps + offset_s * (numbers % 3 == 0)
@@ -218,9 +226,9 @@ def test_a_short_load_at_a_constant_rate_is_no_ramp(bare_lab, tmp_path, rate_rps
 
 
 def test_a_rising_rate_is_a_ramp(bare_lab, tmp_path):
-    """Iterations whose rate rises are recognized as a ramp.
+    """A load whose rate rises from 20/s to 40/s in 10 s is recognized as a ramp.
 
-    The rate rises from 20/s to 40/s in 10 s, so 20 t + t^2 iterations have begun after t seconds.
+    At this rate, 20 t + t^2 iterations have begun after t seconds. The test solves this for t.
     """
     begins_s = -10 + np.sqrt(100 + np.arange(300))
     said = told(planned(begins_s, tmp_path / "results.json"))
@@ -342,7 +350,7 @@ def hold(*_): print("filling", flush=True); time.sleep(60)
 run.build_tables = hold
 run.import_files([run.Given(Path(sys.argv[1]))])
 """
-"""Source of a program that begins to import a file, and never finishes."""
+"""Source of a program that begins to import a file and then sleeps with the run half filled."""
 
 
 @pytest.mark.fault("an import is killed", "its half-filled run is removed by the next import")

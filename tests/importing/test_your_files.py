@@ -1,4 +1,4 @@
-"""Tests of the commands of docs/your-files.md, on a stored file of k6."""
+"""Test that the commands in docs/your-files.md work as the page says, with a stored file of k6."""
 
 import json
 import re
