@@ -1,4 +1,6 @@
-"""Tests of the verdict: every limit, and each piece of evidence that decides it."""
+"""Tests of the verdict, which names the limit of a trial: each piece of evidence must lead to the
+right limit and reason.
+"""
 
 from dataclasses import replace
 
@@ -25,7 +27,11 @@ from runner.verdict.rules_table import WHEN
 from runner.verdict.words import brief_words, reason, rule_words
 
 LONGER = (Wait("p50", 0.895, 4278.0),)
-"""Waits of a server that closes after each answer, with a backlog of five connections."""
+"""Waiting times when the probe waits much longer than the generator.
+
+They are from a server that closes each connection after one answer and has a backlog of five
+connections.
+"""
 SHORTER = (Wait("p50", 245.0, 0.23),)
 FEW = Probing(due=200, sent=58)
 ELSEWHERE = {"cores": 0.5, "foreign_quota": True}
@@ -39,7 +45,7 @@ ASLEEP = replace(AWAKE, idle="system")
 ALL_BUSY = Users(count=5, iteration_ms=20.8, rate_rps=1000, busy=4.98)
 TWO_BUSY = Users(
     count=2, iteration_ms=21.2, rate_rps=200, busy=1.7
-)  # a user waits up to 5 ms for its next turn
+)  # between two iterations, a user waits up to 5 ms until the next iteration is due
 SOME_BUSY = Users(count=50, iteration_ms=20.8, rate_rps=1000, busy=21.0)
 SHORT_OF_USERS = (
     "the users were the limit, 5 users / 20.8 ms = 240 iterations/s, and --vus 42 would do"
@@ -194,7 +200,7 @@ VERDICTS = [
     ),
     (evidence(server_share=0.95, failed_share=0.4), "inconclusive", "40 % of the requests failed"),
     (evidence(server_share=0.95, failed_share=0.0005), "server-bound", "server used 95 %"),
-    # A rate of errors shows no limit, whichever side was busy.
+    # If many requests failed, the rate shows no side's limit, whichever side was busy.
     (
         evidence(generator_share=0.95, failed_share=0.846),
         "inconclusive",
@@ -245,7 +251,7 @@ VERDICTS = [
     ),
     (evidence(waits=(Wait("p50", 0.4, 0.39),)), "inconclusive", "neither side was busy"),
     (evidence(waits=(Wait("p50", 12.0, 7.0),)), "inconclusive", "neither side was busy"),
-    # Evidence of generator and probe as two witnesses
+    # Evidence from waiting times, with generator and probe as two witnesses
     (
         evidence(offered_rps=200.0, waits=LONGER),
         "inconclusive",
@@ -332,20 +338,21 @@ VERDICTS = [
         "offered",
         "server used 40 % of its CPUs, generator 20 % of its",
     ),
-    # Servers on a share of a core, and one request at a time
+    # Evidence about servers on a share of a core, and about loads with one request under way
     (
         evidence(server_share=0.98, share=0.5, cores=0.5),
         "server-bound",
         "server used 98 % of its 0.5 of a core",
     ),
-    # The server was held back in some periods only, by bursts, and had room on average.
+    # In some periods of the quota, bursts used it up and the server was held back. On average the
+    # server used only 60 % of its share.
     (
         evidence(server_share=0.6, share=0.5, cores=0.5, throttled_share=0.3),
         "inconclusive",
         "neither side",
     ),
-    # If a quota set outside the lab holds the server back at all, the server was at its limit. The
-    # share that it used is unknown.
+    # If a quota that was set outside the lab holds the server back at all, the server was at its
+    # limit. It is unknown which share of this quota the server used.
     (
         evidence(server_share=0.6, throttled_share=0.3),
         "server-bound",
@@ -364,7 +371,7 @@ VERDICTS = [
         "server-bound",
         "of its 1.5 cores (a quota",
     ),
-    # The quota applies to a group that also contains the generator, so either may have used it up.
+    # The quota applies to server and generator together, so either side may have used it up.
     (
         evidence(throttled_share=0.3, shared_quota=True),
         "inconclusive",
@@ -399,8 +406,8 @@ VERDICTS = [
         "inconclusive",
         "both sides",
     ),
-    # 3000 users connect in the first second. The generator is full in this second, but the server
-    # is held back in all seconds.
+    # 3000 users connect in the first second. The generator has no CPU time left in this second, but
+    # the server is held back in all seconds.
     (
         evidence(server_share=0.98, share=0.1, cores=0.1, generator_peak_share=0.97),
         "server-bound",
@@ -412,7 +419,8 @@ VERDICTS = [
         "both sides",
     ),
     (evidence(server_share=0.98, generator_peak_share=0.97), "inconclusive", "both sides"),
-    # The server keeps the connections of its pool while it waits for the quota's next period.
+    # While the server waits for the next period of its quota, it keeps all connections of its pool.
+    # So an exhausted pool does not show that the database was the limit.
     (
         evidence(server_share=0.98, share=0.1, cores=0.1, database=WAITING),
         "server-bound",
@@ -444,7 +452,7 @@ VERDICTS = [
         "generator and database were both busy",
     ),
 ]
-"""Evidence, the expected verdict, and words of the expected reason."""
+"""(Evidence, expected verdict, words that the reason must contain)."""
 
 
 @pytest.mark.parametrize(("given", "verdict", "words"), VERDICTS)
@@ -475,7 +483,7 @@ GIVEN = [given for given, _, _ in VERDICTS] + [
     evidence(network=network(lost_share=0.02)),
     evidence(network=network(round_trip_ms=10.0, median_ms=10.4)),
 ]
-"""Evidence such that each rule decides at least one of the trials."""
+"""The evidence of many trials: each rule decides at least one of these trials."""
 
 
 def test_each_rule_decides_some_evidence():
