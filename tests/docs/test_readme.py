@@ -154,7 +154,11 @@ def test_every_link_between_the_documents_leads_somewhere():
 
 
 def test_every_anchor_of_a_link_is_a_heading():
-    """GitHub makes anchors in lower case, without punctuation, with hyphens instead of spaces."""
+    """Each link with an anchor leads to a heading of the page that has this anchor.
+
+    GitHub makes the anchor from the heading: in lower case, without punctuation, and with hyphens
+    instead of spaces.
+    """
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
     broken = []
     for page in pages:
@@ -171,6 +175,9 @@ def test_every_anchor_of_a_link_is_a_heading():
 
 @pytest.mark.parametrize(("page", "most"), [("README.md", 1000), ("docs/method.md", 2600)])
 def test_the_pages_that_are_read_to_the_end_are_short(page, most):
-    """Pages that are meant to be read to the end have few words, apart from code and tables."""
+    """Pages that are meant to be read to the end have few words.
+
+    The words in code and tables do not count.
+    """
     text = re.sub(r"^(    |\||```).*$", "", (ROOT / page).read_text(), flags=re.M)
     assert len(text.split()) <= most
