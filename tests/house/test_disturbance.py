@@ -1,4 +1,8 @@
-"""Tests of repeated tests: only tests that measure and were disturbed are repeated."""
+"""Tests of how disturbed tests are treated.
+
+A failed test is called disturbed if it measures something and the hypervisor took CPU time away
+while it ran. Disturbed tests are repeated more often than other failed tests.
+"""
 
 import subprocess
 
@@ -47,9 +51,10 @@ def test_it():
 
 @pytest.fixture
 def run(pytester, monkeypatch):
-    """Return a function that runs a test while the hypervisor takes a share of the CPU time.
+    """Return a function that runs a test while the hypervisor seems to take CPU time away.
 
-    The function returns pytest's exit code and output.
+    `stolen` is the share that the hypervisor takes, in percent, and `until_s` is when it stops. The
+    function returns pytest's result, which has the exit code and the output.
     """
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests" / "support"))
     pytester.makeini("[pytest]\nmarkers =\n    load: x\n    timed: x\n    other: x\n")
@@ -107,9 +112,10 @@ def test_what_failed_is_run_again_in_a_quiet_moment(run, until_s, code):
     ],
 )
 def test_make_repeats_failures_and_disturbed_ones_twice_more(tmp_path, codes, runs, fails):
-    """`make test` repeats failed and disturbed tests twice more.
+    """`make test` runs failed tests once more, and disturbed ones up to three times more.
 
-    A fake pytest records its calls. It ends with the given codes, one per call, and then with 0.
+    A failed test that was not disturbed is run only once more. A fake pytest records its calls. It
+    ends with the given exit codes, one per call, and then with 0.
     """
     (tmp_path / "codes").write_text("".join(f"{code}\n" for code in codes))
     program = (

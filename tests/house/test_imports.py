@@ -1,4 +1,8 @@
-"""Tests of the walls between rooms: imports go one way, and wings keep apart."""
+"""Tests of which modules may import which.
+
+A room is a folder of `runner/` or of `runner/present/`. Rooms import each other in one direction
+only. The three largest rooms, the wings, do not import each other at all.
+"""
 
 import ast
 from graphlib import TopologicalSorter
@@ -51,7 +55,7 @@ ROOMS = {
         "why",
     ),
 }
-"""Rooms of `present` -> the other rooms that each may import."""
+"""Room of `present` -> the other rooms of `present` that its modules may import."""
 ALLOWED = {
     "planning": (
         *("generator_traits", "shapes", "flat", "manifest", "model", "places", "profiled", "store"),
@@ -77,7 +81,7 @@ ALLOWED = {
         (),
     ),
 }
-"""Room or module that may import only a few others -> the ones that it may import."""
+"""Room or module whose imports are restricted -> the rooms and modules that it may import."""
 
 
 def imported(path):
@@ -92,12 +96,12 @@ def imported(path):
 
 
 def modules(name="."):
-    """Return the module of this name, or all modules of a folder."""
+    """Return the paths of all modules in the folder `name`, or the path of the module `name`."""
     return sorted((PACKAGE / name).rglob("*.py")) or [PACKAGE / f"{name}.py"]
 
 
 def seen(path, inside="runner"):
-    """Return the names of the rooms and modules of `inside` that a module imports."""
+    """Return the names of the rooms and modules of the package `inside` that a module imports."""
     return {
         name.removeprefix(f"{inside}.").split(".")[0]
         for name in imported(path)
@@ -135,7 +139,10 @@ def test_what_stands_below_looks_at_little(name):
 
 
 def test_no_modules_import_each_other_in_a_circle():
-    """Imports within functions count, too, although Python allows such circles."""
+    """No modules import each other in a circle.
+
+    Imports within functions count, too, although Python allows circles of such imports.
+    """
     names = [".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in modules()]
     named = {
         name.removesuffix(".__init__"): path for name, path in zip(names, modules(), strict=True)
@@ -146,13 +153,16 @@ def test_no_modules_import_each_other_in_a_circle():
 
 
 def test_responses_are_read_in_one_module():
-    """Only `measure` imports `contract`, and no module uses a library to read responses."""
+    """Responses of servers are read by the lab's own reader only.
+
+    So no module imports a library that reads responses, and only `measure` imports `contract`.
+    """
     for path in modules():
         if not path.is_relative_to(PACKAGE / "contract") and not path.is_relative_to(
             PACKAGE / "measure"
         ):
             assert "contract" not in seen(path), path
-        if path != PACKAGE / "audit" / "reading.py":  # it reads no server's response
+        if path != PACKAGE / "audit" / "reading.py":  # downloads tables, but reads no tested server
             assert not imported(path) & {"http.client", "urllib.request", "requests", "httpx"}, path
 
 

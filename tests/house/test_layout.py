@@ -16,7 +16,7 @@ OF_PRESENT = {
     path.name for path in (ROOT / "runner" / "present").iterdir() if (path / "__init__.py").exists()
 }
 OWN_SUBJECTS = {"docs", "faults", "house", "setup", "store", "support", "truth"}
-"""Folders of tests whose subject is no room of `runner/`."""
+"""Folders of tests/ that are not named after a room of `runner/`: they test something else."""
 
 
 def imported(path: Path) -> set[str]:
@@ -52,8 +52,9 @@ def test_only_support_and_conftest_hold_helpers():
 
 
 def test_names_of_modules_are_unique():
-    """Names must be unique because the tables of faults in docs/ give only the name of a test's
-    module.
+    """No two test modules have the same name.
+
+    The tables of faults in docs/ name only the module of a test, without its folder.
     """
     count = Counter(path.name for path in MODULES)
     assert [name for name, times in count.items() if times > 1] == []

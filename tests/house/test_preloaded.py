@@ -1,4 +1,6 @@
-"""Tests of preloaded programs: a forked program behaves like a started one."""
+"""Tests of programs that are forked from a process that has already imported their modules: a
+forked program must behave like a program that is started as usual.
+"""
 
 import json
 import os
@@ -59,7 +61,7 @@ ENDS = {
 
 
 def start(how: str, *arguments: object, **given: object) -> subprocess.Popen[bytes]:
-    """Start the interpreter in one of the ways of STARTS."""
+    """Start the Python interpreter in the way `how`, which is a key of STARTS."""
     made = STARTS[how]([sys.executable, *map(str, arguments)], **given)
     assert getattr(made, "is_forked", False) == (how == "forked")
     return made
@@ -92,7 +94,10 @@ def test_a_fork_sees_what_a_program_sees(tmp_path, given):
 
 @pytest.mark.parametrize("how", STARTS)
 def test_a_session_of_its_own_is_there_at_once(how):
-    """A program has a session of its own at once, so signals to its group do not hit the tests."""
+    """As soon as `start` returns, the program has a session of its own.
+
+    Otherwise a signal that is sent to the program's group could hit the tests.
+    """
     for _ in range(10):
         with start(how, "-c", "pass", start_new_session=True) as made:
             assert os.getsid(made.pid) == os.getpgid(made.pid) == made.pid
@@ -164,9 +169,11 @@ def test_forks_share_no_chance_and_no_folder_for_temporary_files(tmp_path):
 
 
 def test_other_surroundings_make_it_a_program():
-    """A real program is started if its surroundings differ from the preloaded process.
+    """A program is started instead of forked if its surroundings differ from those of the preloaded
+    process.
 
-    A module may depend on each of these surroundings while it is imported.
+    The surroundings are, for example, environment variables, umask and limits. While a module is
+    imported, its content may depend on any of them.
     """
 
     def is_forked(**given: object) -> bool:
@@ -193,7 +200,7 @@ def test_a_folder_that_is_missing_is_an_error(tmp_path):
 
 
 def test_a_process_with_threads_is_not_forked(monkeypatch):
-    monkeypatch.setitem(preloaded.WHILE_IMPORTED, "bench", {})  # so that a library starts threads
+    monkeypatch.setitem(preloaded.WHILE_IMPORTED, "bench", {})  # libraries then start threads
     server = preloaded.Server("bench")
     request = preloaded.Request([sys.executable, "-c", "pass"], dict(os.environ), False)
     with pytest.raises(RuntimeError, match=r"it has \d threads"):
