@@ -1,5 +1,5 @@
-"""Tests of the lab's own servers: each keeps the contract, sends the same bytes, and starts and
-ends as the contract demands.
+"""Tests of the lab's own servers: each server keeps the contract, and starts and ends as the
+contract demands. All servers send the same bytes for the same request.
 """
 
 import os
@@ -28,9 +28,12 @@ from runner.planning.catalog import load_server, server_names
 pytestmark = pytest.mark.timed
 
 Built = tuple[Server, list[str]]
-"""A server of the lab and its command."""
+"""A server of the lab and the command that runs it."""
 WHOLE_CHECK_S = 30
-"""Twice the time that a check may take on a machine that does nothing else, in seconds."""
+"""How long the check of the whole contract may take, in seconds.
+
+It is twice the limit for an idle machine, because other tests may run at the same time.
+"""
 
 
 def failed(checks: list) -> list[str]:
@@ -38,7 +41,10 @@ def failed(checks: list) -> list[str]:
 
 
 def build_where_missing(name: str) -> Built:
-    """Return a server of the lab and its command; skip the test if its toolchain is missing."""
+    """Return a server of the lab and the command that runs it; build the server if necessary.
+
+    Skip the test if a program that is needed to build or run the server is missing.
+    """
     server = load_server(name)
     artifact = server.folder / (server.artifact or "server.sh")
     needs = server.run_needs + (() if artifact.exists() else server.build_needs)
@@ -84,8 +90,8 @@ def test_server_keeps_the_contract(built_server: Built, tmp_path: Path) -> None:
 
 
 def asked_of_all() -> list[tuple[str, str, bytes | None]]:
-    # Left out are texts that only JSON parsers write, characters that Go escapes (<, >, & and
-    # U+2028), and -0.0, which Go writes as -0.
+    # Bodies are left out if servers may answer them with different bytes: error messages of JSON
+    # parsers differ, Go escapes some characters (<, >, & and U+2028), and Go writes -0.0 as -0.
     worded = (
         "characters",
         "101 variants",
@@ -152,7 +158,7 @@ def test_sigterm_ends_the_server_with_open_connections(built_server: Built, tmp_
 
 
 def refused(built_server: Built, scratch: Path, **address: str) -> tuple[int, str]:
-    """Start a server that cannot serve; return its exit code and its message."""
+    """Start a server with an address that it cannot use; return its exit code and its message."""
     server, command = built_server
     env = {"PATH": os.environ["PATH"], "TMPDIR": str(scratch), **address}
     done = subprocess.run(

@@ -1,7 +1,7 @@
-"""Tests of the checks: each fault must be found by the checks that are named for it, and by no
-other.
+"""Tests of the checks of the contract, with a server that has one fault at a time.
 
-Behaviour that the contract allows must pass.
+Each fault must be found by the checks that FAULTS lists for it, and by no other check. Behaviour
+that the contract allows must pass.
 """
 
 import json
@@ -41,14 +41,14 @@ pytestmark = pytest.mark.timed
 SEED = 20261121
 SMALL_JUNK = Junk(requests=400, abandoned=100)
 RECOVER_WITHIN_S = 1.5
-"""Small sizes and times for the checks that need endurance or patience.
+"""SMALL_JUNK and RECOVER_WITHIN_S make the longest checks short.
 
-The test server is slow, and the rules do not depend on the sizes.
+The test server is slow, and the rules that are checked do not depend on sizes and times.
 """
 AT_ONCE = 8
 """Number of servers that are checked at the same time, each in a process of its own.
 
-Most of the time is spent waiting.
+It may exceed the number of CPUs, because the checks mostly wait.
 """
 
 SECTIONS: dict[str, Callable[[Server, FaultyServer, MemoryDatabase], Rows]] = {
@@ -76,7 +76,7 @@ SECTIONS: dict[str, Callable[[Server, FaultyServer, MemoryDatabase], Rows]] = {
     "without database": lambda _s, _f, _d: rows_without_database(),
 }
 
-FAULTS: dict[str, dict[str, list[str]]] = {  # with an empty list, the contract allows the behaviour
+FAULTS: dict[str, dict[str, list[str]]] = {  # empty list: the contract allows this behaviour
     "endpoints": {
         "wrong nonce": ["health"],
         "wrong name": ["health"],
@@ -279,7 +279,7 @@ FAULTS: dict[str, dict[str, list[str]]] = {  # with an empty list, the contract 
 CASES = [
     (section, fault)
     for section, faults in FAULTS.items()
-    for fault in ("", *faults)  # without a fault, nothing may be found
+    for fault in ("", *faults)  # "" is the server without a fault: every check must pass
     if fault or section != "without database"
 ]
 
@@ -314,9 +314,10 @@ def run_whole() -> list[Check]:
 
 @pytest.fixture(scope="module")
 def outcomes() -> Iterable[dict[object, Future]]:
-    """Yield the results of the whole contract, and of each section of the contract with each fault.
+    """Start all checks in several processes; yield the future results.
 
-    The sections that wait longest are started first.
+    The keys are "the whole contract", which is checked without a fault, and each case of a section
+    and a fault. The sections at the end of CASES wait longest, so they are started first.
     """
     with ProcessPoolExecutor(AT_ONCE, get_context("fork")) as pool:
         whole = {"the whole contract": pool.submit(run_whole)}
@@ -418,7 +419,7 @@ def test_quick_check_refuses_what_it_does_not_know(path: str) -> None:
         quick_check("127.0.0.1", server.port, server_record(), NONCE, *path.split())
 
 
-# --- the random bodies and their judge, against JSON libraries and rules that know nothing of them
+# --- random bodies and their judge, compared with JSON libraries and with independent rules -------
 
 
 def test_samples_keep_the_rules_and_reach_every_corner() -> None:
@@ -455,8 +456,8 @@ def test_the_judge_agrees_with_the_cases_and_leaves_little_open() -> None:
         return judge(case.body) == case.expected or "open" in (judge(case.body), case.expected)
 
     assert [case.name for case in EXPERIMENTS if not agrees(case)] == []
-    # These bodies have sums that differ from 100 by 0.01, numbers beyond a double, half surrogate
-    # pairs, or a byte order mark.
+    # The judge leaves open a few cases that the contract decides: sums that differ from 100 by
+    # 0.01, numbers beyond the range of a double, half surrogate pairs, and a byte order mark.
     assert sum(judge(case.body) == "open" for case in EXPERIMENTS if case.expected != "open") < 10
 
 

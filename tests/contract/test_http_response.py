@@ -1,4 +1,4 @@
-"""Tests of the reader of HTTP responses, with h11 as an independent reader."""
+"""Tests of the lab's reader of HTTP responses, compared with the independent reader h11."""
 
 import h11
 import pytest
@@ -12,7 +12,10 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def read_by_h11(wire: bytes, method: str = "GET") -> tuple[h11.Response, bytes, bool, bytes]:
-    """Return head, body, whether the connection is kept, and the bytes after the response."""
+    """Read a response with h11.
+
+    Return the head, the body, whether the connection is kept, and the bytes after the response.
+    """
     connection = h11.Connection(h11.CLIENT)
     connection.send(h11.Request(method=method, target="/", headers=[("Host", "lab")]))
     connection.send(h11.EndOfMessage())
@@ -36,7 +39,10 @@ def read_by_h11(wire: bytes, method: str = "GET") -> tuple[h11.Response, bytes, 
 def read_by_ours(
     wire: bytes, piece_bytes: int = 1 << 20, *, head_only: bool = False
 ) -> tuple[Response, bytes]:
-    """Read a response that arrives in pieces; return it, and the bytes after it."""
+    """Read a response with the lab's reader, to which it arrives in pieces of `piece_bytes`.
+
+    Return the response, and the bytes after the response.
+    """
     reader = ResponseReader()
     response = None
     for start in range(0, len(wire), piece_bytes):
@@ -48,7 +54,7 @@ def read_by_ours(
     return response, reader.pending
 
 
-# --- what keeps the rules -------------------------------------------------------------------------
+# --- valid responses ------------------------------------------------------------------------------
 
 TOKENS = st.text("abcXYZ019-_.!~", min_size=1, max_size=12)
 VALUES = st.text('abc XYZ019;,="/\t:', max_size=20).map(lambda text: text.strip(" \t"))
@@ -57,7 +63,7 @@ SPACES = st.sampled_from(["", " ", "  ", "\t"])
 
 @st.composite
 def responses(draw: st.DrawFn) -> bytes:
-    """Draw a valid response by RFC 9112, with or without interim responses before it."""
+    """Draw a response that is valid by RFC 9112, with or without an interim response before it."""
     early = draw(st.sampled_from([b"", b"HTTP/1.1 100 Continue\r\n\r\n"]))
     status = draw(st.sampled_from([200, 201, 204, 304, 404, 500, 599]))
     reason = draw(st.sampled_from(["", " ", " OK", " Not Found"]))
@@ -80,7 +86,10 @@ def responses(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def chunks(draw: st.DrawFn, body: bytes) -> bytes:
-    """Draw the chunks of a body: sizes in upper or lower case, extensions, and trailers."""
+    """Draw a way to send a body in chunks.
+
+    The sizes of the chunks have upper or lower case digits. Extensions and trailers are optional.
+    """
     cuts = sorted(draw(st.sets(st.integers(1, len(body) - 1), max_size=4))) if len(body) > 1 else []
     parts = [
         body[start:end] for start, end in zip([0, *cuts], [*cuts, len(body)], strict=True) if body
@@ -113,7 +122,7 @@ def test_the_answer_to_head_has_no_body_and_what_follows_stays(framing):
     assert pending == behind == after
 
 
-# --- what breaks them -----------------------------------------------------------------------------
+# --- invalid responses ----------------------------------------------------------------------------
 
 BROKEN = {
     "another protocol": b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
@@ -141,7 +150,10 @@ TAKEN_BY_H11 = {
     "a list of lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\nok",
     "another version": b"HTTP/2.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
 }
-"""Invalid responses that h11 accepts; the checks of the contract could not find them with h11."""
+"""Fault -> an invalid response that h11 accepts.
+
+If the lab read responses with h11, the checks of the contract would miss these faults.
+"""
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -168,9 +180,9 @@ def test_equal_lengths_are_one_and_a_folded_value_is_one_line():
 
 
 def test_a_kept_connection_of_http_1_0_serves_on():
-    """A connection of HTTP/1.0 is kept if the client asks for it (RFC 9112, section 9.3).
+    """A connection of HTTP/1.0 is kept if its response says keep-alive (RFC 9112, section 9.3).
 
-    h11 counts no connection of HTTP/1.0 as kept.
+    h11 never reports a connection of HTTP/1.0 as kept, so the readers differ here.
     """
     wire = b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok"
     assert not read_by_h11(wire)[2]
