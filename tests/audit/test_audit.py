@@ -1,5 +1,7 @@
-"""Tests of the audit: planted errors of each kind must be found, correct tables must cause no
-finding, and hostile files must end in one sentence.
+"""Tests of the audit of published tables.
+
+Planted errors of each kind must be found, and correct tables must cause no finding. A hostile file
+must be refused in one sentence, or be read without harm.
 """
 
 import json
@@ -38,7 +40,7 @@ def found(rows: pd.DataFrame, check: str = "") -> list[tuple[str, str, str]]:
 
 
 def only(rows: pd.DataFrame, check: str) -> str:
-    """Return the text of a check's only finding."""
+    """Return the text of the finding of `check`, which must have exactly one finding."""
     (finding,) = [f for f in audit(rows).findings if f.check == check]
     return finding.says
 
@@ -74,10 +76,10 @@ def test_a_sound_table_is_silent() -> None:
         ({"requests": 152_000}, COUNTS, "suspicious"),
         ({"cpu_pct": 112}, COUNTS, "impossible"),
         ({"rps": -1}, "missing values", "suspicious"),
-        # suspicious only, because a few slow requests could raise the mean so far
+        # suspicious but not impossible: a few slow requests may raise the mean above p99
         ({"p99_ms": 6.9}, TIMES, "suspicious"),
         ({"p99_ms": sound()["mean_ms"][5]}, TIMES, "suspicious"),
-        ({"stdev_ms": 80}, TIMES, "impossible"),  # more than any values in this range can have
+        ({"stdev_ms": 80}, TIMES, "impossible"),  # impossible within the range
     ],
 )
 def test_a_planted_error_is_found_and_nothing_else(
@@ -108,8 +110,8 @@ def test_littles_law_by_percentiles_where_no_mean_is_given() -> None:
         name: values for name, values in sound().items() if name not in ("mean_ms", "max_ms")
     }
     assert found(table(**columns), LITTLE) == []
-    # The mean is at least 0.5 x 0 + 0.49 x 40 + 0.01 x 60 = 20.2 ms. With 7,000 requests/s, at
-    # least 141 requests are then under way on 100 connections, which is a share of 1.41.
+    # The percentiles allow no mean below 0.5 x 0 + 0.49 x 40 + 0.01 x 60 = 20.2 ms. At 7,000
+    # requests/s, at least 141 requests would be under way, but there are only 100 connections.
     slow = {"rps": 7000, "requests": 70_000, "p50_ms": 40, "p99_ms": 60}
     for changes, words in (
         (slow, "20.2 ms (the least mean that the percentiles allow)"),
@@ -129,7 +131,10 @@ def test_one_number_that_stands_in_for_another_is_said_once() -> None:
 
 
 def test_a_plateau_of_different_programs_is_found() -> None:
-    """Rates that rise smoothly must have no plateau; twelve rates within 1 % must be one."""
+    """If 40 rates rise smoothly, no plateau is found.
+
+    If the twelve highest rates lie within 1 %, they are found as a plateau.
+    """
     rates = np.sort(np.random.default_rng(1).lognormal(10, 0.5, 40))
     smooth = {"framework": [f"f{i}" for i in range(40)], "rps": rates.copy(), "connections": 100}
     rates[-12:] = rates[-12] * np.linspace(1, 1.008, 12)
@@ -420,7 +425,8 @@ def test_csv_with_other_names_and_without_latencies() -> None:
 def test_the_published_numbers() -> None:
     done = audit(read_all([ROOT / "data" / "published.csv"]))
     text = html(of_published())
-    # 3000 users at 9,254 requests/s have a mean response time of 3000 / 9254 s, which is 324.2 ms.
+    # By Little's law, 3000 users at 9,254 requests/s have a mean response time of 3000 / 9254 s,
+    # which is 324.2 ms.
     assert "the mean response is 324 ms" in text
     assert not any(f.severity is Severity.IMPOSSIBLE for f in done.findings)
 
@@ -442,9 +448,10 @@ def test_the_laws_are_kept_by_the_committed_runs(run: str) -> None:
 
 
 def test_the_tolerance_of_a_quota_is_two_of_its_periods_in_a_slice() -> None:
-    """A quota of half a core in slices of one second has a tolerance of 2 x 10 ms / 1 s.
+    """The CPU use may exceed a quota by two of the quota's periods per slice.
 
-    So a use of 51 % of a core is within the tolerance.
+    The periods last 10 ms, and the slices of this trial last about one second, so the tolerance is
+    2 %. A server with a quota of half a core may therefore use 51 % of a core.
     """
     rows = rows_of(read_tables(RunFolder(ROOT / "data" / "sample")))
     row = rows[(rows["cpu_given_pct"] == 50) & rows["cpu_tolerance"].between(0.018, 0.02)].iloc[[0]]
@@ -528,7 +535,7 @@ def test_what_cannot_be_read_is_refused(words: str) -> None:
 
 @pytest.mark.timed
 def cpu_s(work: Callable[[], object]) -> float:
-    """Return the CPU time of a piece of work, in seconds."""
+    """Call `work`; return how much CPU time this process used for it, in seconds."""
     began = time.process_time()
     work()
     return time.process_time() - began
@@ -536,10 +543,10 @@ def cpu_s(work: Callable[[], object]) -> float:
 
 @pytest.mark.long
 def test_ten_megabytes_take_seconds() -> None:
-    """The audit of a large file must take at most nine times as long as eight readings of its JSON.
+    """The audit of a file of 10 MB takes at most nine times as long as parsing its JSON eight times.
 
-    The comparison makes the limit independent of the machine's speed. Observed were four to six
-    times.
+    The limit is relative so that it does not depend on the speed of the machine. In practice the
+    audit takes four to six times as long. All times are CPU times.
     """
     entries = TECHEMPOWER["rawData"]["json"]["gemini"][1:] * 6  # type: ignore[index]
     data = {

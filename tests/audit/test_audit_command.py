@@ -94,7 +94,10 @@ def test_the_command(tmp_path, run, monkeypatch):
 
 
 class Board(http.server.BaseHTTPRequestHandler):
-    """A web server with a table, a redirection to a table elsewhere, and a table without an end."""
+    """A web server with a table, a table that never ends, and redirections to any address.
+
+    The path of a redirection is /to/ADDRESS.
+    """
 
     def do_GET(self):
         if self.path.startswith("/to/"):
@@ -115,7 +118,7 @@ class Board(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def board(tmp_path, monkeypatch):
-    """Return the address of a web server whose own certificate this machine trusts."""
+    """Return the address of a web server whose self-signed certificate this process trusts."""
     key = tmp_path / "key.pem"
     certificate = tmp_path / "certificate.pem"
     subprocess.run(
@@ -194,7 +197,10 @@ def test_the_page_reads_what_the_command_reads(tmp_path, run, bare_lab):
 
 
 def test_a_page_needs_neither_the_table_nor_a_second_reading(tmp_path, run, bare_lab, monkeypatch):
-    """The page of an audit must be made from the stored audit, as a pipe cannot be read again."""
+    """The page of an audit is made from the stored audit, not from the table.
+
+    The table may come from a pipe, which cannot be read a second time.
+    """
     text = b"who,rps,mean_ms,connections\na,1000,50,10\nb,2000,10,10\n"
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text)))
     page = tmp_path / "piped.html"
@@ -207,7 +213,10 @@ def test_a_page_needs_neither_the_table_nor_a_second_reading(tmp_path, run, bare
 
 
 def test_a_page_takes_the_place_of_no_table(tmp_path, run, bare_lab):
-    """A page must not overwrite a table, because a results.parquet may lie beside results.html."""
+    """Writing the page results.html does not overwrite a file results.parquet in the same folder.
+
+    The stored audit of the page must therefore have another name.
+    """
     mine = tmp_path / "results.parquet"
     mine.write_bytes(b"mine")
     source = tmp_path / "source.csv"

@@ -1,5 +1,5 @@
-"""Tests of the forms in which files come: several documents, long lists of requests, encodings, and
-spreadsheets.
+"""Tests of auditing files in many forms: files with several documents, long lists of requests,
+different encodings, and spreadsheets.
 """
 
 import json
@@ -168,13 +168,19 @@ HEAD = "timeStamp,elapsed,label,responseCode,success,bytes,allThreads"
 
 @pytest.fixture
 def requests_ms() -> list[int]:
-    """Return times of requests in ms: one in 100 is so long that it is rounded before counting."""
+    """Return response times in ms.
+
+    One time in 100 is at least 70 s. Times as long as this are rounded before they are counted.
+    """
     return [n % 83 + 1 if n % 100 else 70_000 + n for n in range(COUNT)]
 
 
 @pytest.fixture
 def jtl(tmp_path: Path, requests_ms: list[int]) -> Path:
-    """Write these requests as a file of JMeter, in which one request begins in each millisecond."""
+    """Write a file of JMeter with requests of these response times; return its path.
+
+    One request begins in each millisecond, and one request in ten has failed.
+    """
     lines = [
         f"{10**12 + n},{time_ms},get,200,{'false' if n % 10 == 3 else 'true'},180,4"
         for n, time_ms in enumerate(requests_ms)
@@ -189,7 +195,7 @@ def test_a_list_of_requests_of_any_length_takes_little_memory(
 ) -> None:
     monkeypatch.setattr(reading, "HEAD_BYTES", 1000)
     monkeypatch.setattr(reading, "MOST_BYTES", 10_000)
-    read_all([jtl])  # imports and caches what stays in memory, before memory is measured
+    read_all([jtl])  # fills caches and imports modules before memory is measured
     tracemalloc.start()
     (row,) = read_all([jtl]).to_dict("records")
     peak = tracemalloc.get_traced_memory()[1]
@@ -233,8 +239,10 @@ def test_requests_with_dates_have_a_duration() -> None:
 
 
 def test_each_subject_has_a_table_of_what_to_fix() -> None:
-    """The subject with the most severe finding must come first, and so must its most severe
-    finding.
+    """There is a table of what to fix for each subject with a finding.
+
+    The subject with the most severe finding comes first. In each table, the most severe finding of
+    the subject comes first.
     """
     columns = sound()
     columns["errors"] = [0] * 12

@@ -1,8 +1,8 @@
-"""Tests with random tables: correct tables must cause no alarm, and each planted fault must cause
-one.
+"""Tests of the audit with random tables: correct tables must cause no alarm, and each planted fault
+must cause an alarm.
 
-The latencies of a closed loop are drawn at random. All columns of its table are computed from them,
-with the digits that tools print.
+The response times of a closed load are drawn at random. All columns of the load's row are computed
+from these times, and rounded to as many digits as tools print.
 """
 
 import json
@@ -25,8 +25,9 @@ DURATION_S = 10.0
 
 @dataclass(frozen=True)
 class Load:
-    """A closed loop whose connections always have a request under way, and its response times'
-    spread.
+    """A closed load in which each connection always has a request under way.
+
+    `spread` is the standard deviation of the logarithm of the response times.
     """
 
     mean_ms: float
@@ -35,7 +36,7 @@ class Load:
     seed: int
 
     def row(self, digits: int = 3) -> dict[str, float]:
-        """Return the load's columns as a tool prints them, with this number of digits."""
+        """Return the load's columns as a tool prints them, with `digits` significant digits."""
         times_ms = np.random.default_rng(self.seed).lognormal(0, self.spread, 4000)
         times_ms *= self.mean_ms / times_ms.mean()
         rate = 1000 * self.connections / times_ms.mean()
@@ -127,7 +128,7 @@ FAULTS = {
     "a count that is not the rate's": (
         "counts",
         lambda row, size: {"requests": row["requests"] / size},
-        1.1,  # with few requests, rounding to a whole number hides a smaller difference
+        1.1,  # if there are few requests, rounding hides a smaller difference
         9.0,
     ),
     "errors": (
@@ -143,8 +144,10 @@ FAULTS = {
         9.0,
     ),
 }
-"""Fault -> law that it breaks, function that returns the changed columns for a size of the fault,
-and the smallest and the largest size.
+"""Fault -> (the law that the fault breaks, a function, the smallest and the largest size of the
+fault).
+
+The function takes a correct row and the size of the fault. It returns the columns to change.
 """
 
 
@@ -155,7 +158,8 @@ def test_a_planted_fault_is_found(name: str, loads: list[Load], part: float) -> 
     law, changed, least, most = FAULTS[name]
     size = least * (most / least) ** part
     row = loads[0].row(4)
-    if "idle" in name:  # with few requests, connections are idle while the last ones are answered
+    # If there are few requests, correct connections are idle while the last requests are answered.
+    if "idle" in name:
         assume(row["requests"] / size >= 100 * row["connections"])
     rows = rows_of(loads, 4, **changed(row, size))
     found = grave(rows)
@@ -199,8 +203,9 @@ def test_a_fault_of_many_rows_is_one_finding() -> None:
 
 
 def test_the_gravest_finding_is_that_of_the_largest_effect() -> None:
-    """One row in which all requests are errors must come before three rows slightly above their
-    CPUs.
+    """A row in which all requests failed is named as the gravest finding.
+
+    Three other rows use slightly more CPU time than their CPUs offer. This effect is smaller.
     """
     columns = sound()
     columns["cpu_pct"] = [103] * 3 + [95] * 9
@@ -232,8 +237,10 @@ H2 = [
 
 
 def test_streams_of_http_2_are_a_remark_with_the_depth_that_explains_them() -> None:
-    """1,000,000 requests/s of 25.6 ms are 25,600 requests under way: 100 on each of 256
-    connections.
+    """More concurrent requests than connections are only a remark if HTTP/2 may explain them.
+
+    1,000,000 requests/s of 25.6 ms each are 25,600 requests under way. On 256 connections, this is
+    a depth of 100 streams per connection, which the remark must name.
     """
     rows = parse(json.dumps(H2).encode(), "json-h2-256.json")
     (found,) = said(rows, "Little's law")

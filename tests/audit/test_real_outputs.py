@@ -1,6 +1,7 @@
-"""What tools really print: of sound loads, of loads that failed, and with lines left out.
+"""Tests of auditing what tools really print, about correct loads and about failed loads.
 
-`tests/support/samples/audit-commands.md` has the commands of the samples.
+In some tests, lines of a report are left out or changed. The commands that printed the samples are
+in `tests/support/samples/audit-commands.md`.
 """
 
 import json
@@ -22,17 +23,17 @@ FAULTY = sorted((SAMPLES / "audit-faulty").iterdir())
 
 
 def read(text: str, **options: float) -> pd.DataFrame:
-    """Return the rows of a text."""
+    """Return the rows that the audit reads from a text."""
     return parse(text.encode(), "out.txt", **options)
 
 
 def grave(rows: pd.DataFrame) -> list[Finding]:
-    """Return the findings that are graver than worth knowing."""
+    """Return the findings that are more severe than "worth knowing"."""
     return [each for each in audit(rows).findings if each.severity is not Severity.KNOWING]
 
 
 def sample(name: str) -> str:
-    """Return the text of a sample of a sound load."""
+    """Return the report of a tool about a correct load, from the samples."""
     return (SAMPLES / "audit" / name).read_text()
 
 
@@ -77,7 +78,11 @@ def test_a_fault_planted_in_a_sound_report_is_found(
 
 
 def test_broken_connections_are_not_among_the_requests_of_wrk() -> None:
-    """600,000 connections broke beside 501,000 answers, so half of all requests were answered."""
+    """wrk counts only answers as requests, so broken connections must be added to its requests.
+
+    Here 501,000 requests were answered and 600,000 connections broke: 54.5 % of the requests
+    failed.
+    """
     text = WRK_OUTPUT.replace("read 0", "read 600000").replace("timeout 3", "timeout 0")
     (found,) = grave(read(text))
     assert found.severity is Severity.SUSPICIOUS
@@ -105,7 +110,11 @@ def test_a_rate_that_may_be_limited_leaves_connections_idle() -> None:
 
 
 def test_a_rate_of_few_samples_breaks_no_law() -> None:
-    """bombardier's rate is a mean of samples: 100 requests of 100 ms each do not make 12.6/s."""
+    """If there are few requests, a rate of bombardier may contradict Little's law.
+
+    bombardier prints the mean of sampled rates. For 100 requests of 100 ms on one connection, it
+    may print 12.58 requests/s instead of 10. With 5,000 requests, this rate is a finding.
+    """
     text = BOMBARDIER.replace("for 10s using 50", "with 100 request(s) using 1")
     text = text.replace("500.00 ", "12.58 ").replace("1.20ms", "100ms").replace("32.00ms", "1.21s")
     assert audit(read(text.replace("2xx - 5000", "2xx - 100"))).findings == ()
@@ -114,7 +123,10 @@ def test_a_rate_of_few_samples_breaks_no_law() -> None:
 
 
 def test_the_last_request_of_each_connection_may_take_long() -> None:
-    """40 requests on 40 connections: after its only one, a connection is idle to the end."""
+    """If each connection sends only one request, Little's law is not held against the report.
+
+    After its only request, each of the 40 connections is idle until the load ends.
+    """
     text = sample("ab-one-each.txt")
     assert audit(read(text)).findings == ()
     idle = re.sub(r"(Concurrency Level: +)40", r"\g<1>4000", text)
@@ -122,14 +134,21 @@ def test_the_last_request_of_each_connection_may_take_long() -> None:
 
 
 def test_times_in_whole_milliseconds_agree_by_chance() -> None:
-    """Two loads of ab with the same count, mean and maximum, but other rates."""
+    """Two loads of ab with different rates are not taken for copies of each other.
+
+    They have the same count, mean and maximum, because ab prints whole milliseconds.
+    """
     one = sample("ab-close.txt")
     other = one.replace("1.547", "1.610").replace("1292.48", "1242.24").replace("7.737", "8.050")
     assert [each for each in audit(read(one + other)).findings if each.check != "ties"] == []
 
 
 def test_times_that_hardly_vary_agree_by_rounding() -> None:
-    """p99 and the maximum of 2.02 ms are the same by three digits, with a median of 1.98 ms."""
+    """If times hardly vary, a p99 that equals the maximum is no finding.
+
+    With a median of 1.98 ms, p99 and maximum are both printed as 2.02 ms, because they have only
+    three digits. With a median of 1.50 ms, one column may be a copy of the other.
+    """
     text = WRK_OUTPUT.replace("12.92ms", " 2.02ms").replace("1.80ms", "1.98ms")
     text = text.replace("4.00ms", "2.02ms").replace("2.20ms", "1.99ms").replace("2.50ms", "2.01ms")
     text = text.replace("0.89ms", "0.01ms")
@@ -147,7 +166,11 @@ def test_a_short_run_of_wrk2_is_open_without_a_calibration() -> None:
 
 
 def test_streams_of_oha_are_no_contradiction() -> None:
-    """oha does not print how many requests a connection of HTTP/2 had under way."""
+    """More concurrent requests than connections are only suspicious in a report of oha.
+
+    With HTTP/2, a connection may have several requests under way, and oha does not print how many.
+    The option --depth says it.
+    """
     data = {
         "summary": {"total": 10.0, "average": 0.01, "requestsPerSec": 10_000.0},
         "latencyPercentiles": {"p50": 0.009},
@@ -247,13 +270,17 @@ GET,/a,6000,0,6022.5,30,{longest},100,100.0,0,5600,9900,10000,11000
 
 
 def test_locust_rounds_times_above_ten_seconds_to_whole_ones() -> None:
-    """10.51 s are printed as 11000 ms; 8.4 s as 8400."""
+    """A p99 above the maximum is a finding only if rounding does not explain it.
+
+    Locust rounds percentiles above 10 s to whole seconds. If the maximum is 10.51 s, the p99 may be
+    printed as 11000 ms. If the maximum is 8.4 s, it may not.
+    """
     assert grave(read(LOCUST.format(longest=10_510))) == []
     assert [each.check for each in grave(read(LOCUST.format(longest=8_400)))] == ["percentiles"]
 
 
 def _nighthawk(rate_rps: int) -> str:
-    """Return a report of 1,000 requests in 10 s, with this offered rate."""
+    """Return a report of Nighthawk about 1,000 requests in 10 s, with this offered rate."""
     latency = {
         "id": "benchmark_http_client.request_to_response",
         "mean": "0.0005s",

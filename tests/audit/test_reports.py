@@ -1,6 +1,7 @@
-"""Tests of the reports that load generators print: they are read by their headings, one by one.
+"""Tests of reading the reports that load generators print.
 
-The samples in tests/support/samples/audit/ are reports of these tools about a server of the lab.
+A file may have several reports, each below its own heading. The samples in
+tests/support/samples/audit/ are reports of these tools about loads of one of the lab's servers.
 """
 
 import json
@@ -135,7 +136,10 @@ def test_a_printed_report_has_the_numbers_that_stand_there(tool: str) -> None:
 
 
 def test_the_third_column_of_wrk2_is_what_its_heading_says() -> None:
-    """The heading of the third column decides: some versions print p99 there, not the maximum."""
+    """The third column of wrk2's report is read as p99 if this is its heading.
+
+    Other versions of wrk2 print the maximum in this column.
+    """
     without_table = re.sub(r"  Latency Distribution\n(?:.*%.*\n)+", "", WRK2)
     row = parse(without_table.encode(), "stdin").iloc[0]
     assert row["p99_ms"] == 12.92
@@ -145,9 +149,10 @@ def test_the_third_column_of_wrk2_is_what_its_heading_says() -> None:
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
 def test_what_a_tool_printed_about_a_sound_load_is_silent(path: Path) -> None:
-    """A report about a correct load must cause no finding, with one exception for wrk.
+    """A report about a correct load causes no finding, except for the report of wrk.
 
-    If the machine's CPUs are taken away, wrk adds requests to its histogram that were never sent.
+    If CPU time is taken away from the machine, wrk adds requests to its histogram that were never
+    sent. This happened to wrk's sample, so its numbers do not agree with Little's law.
     """
     done = audit(read_all([path]))
     assert len(done.rows) >= 1
@@ -162,9 +167,10 @@ def test_what_a_tool_printed_about_a_sound_load_is_silent(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["k6", "k6-open", "vegeta", "bombardier"])
 def test_a_tools_text_and_json_agree(name: str) -> None:
-    """The text and the JSON of a tool must give the same values.
+    """The text and the JSON of a tool give the same values.
 
-    The two files of bombardier are about different loads, so only their columns must agree.
+    The two files of bombardier are about different loads, so they only have values in the same
+    columns.
     """
     folder = SAMPLES[0].parent
     text = read_all([folder / f"{name}.txt"])
@@ -180,7 +186,7 @@ def test_a_tools_text_and_json_agree(name: str) -> None:
 
 
 def test_several_reports_are_rows_under_their_headings() -> None:
-    """Each report must end where the next one begins, even if that is of another tool."""
+    """A report ends where the next report begins, even if the next report is of another tool."""
     slower = WRK_OUTPUT.replace("2.00ms", "4.00ms").replace("50000.00", "25000.00")
     text = f"# Results\n\n## way one\n\n{WRK_OUTPUT}\n\n## way two\n\n{slower}\n\n## by ab\n\n{AB}"
     rows = parse(text.encode(), "results.md")
@@ -389,7 +395,10 @@ OHA = {
 
 
 def test_errors_are_errors_wherever_a_tool_counts_them() -> None:
-    """oha's errors are counted: of 120 requests, 30 were refused and 30 cut off at the end."""
+    """Connection errors in oha's report count as errors; requests cut off at the end do not.
+
+    Of the 120 requests, 30 were refused and 30 were cut off when the load ended.
+    """
     row = parse(json.dumps(OHA).encode(), "oha.json").iloc[0]
     assert (row["requests"], row["errors"], row["unfinished"]) == (120, 30, 30)
     refused = OHA | {"statusCodeDistribution": {}, "errorDistribution": {"refused": 10}}
@@ -409,9 +418,9 @@ K6 = {
 @pytest.mark.parametrize(
     ("changed", "model", "is_found"),
     [
-        ({}, "unknown", False),  # 100 requests/s of 20.4 ms keep 2 of 50 users busy
+        ({}, "unknown", False),  # 100 requests/s of 20.4 ms keep only 2 of 50 users busy
         ({"vus_max": {"value": 2}}, "closed", False),
-        # a single user cannot run 2 requests at once, so all users were busy
+        # Two requests would be under way at once, which a single user cannot do.
         ({"vus_max": {"value": 1}}, "closed", True),
         ({"dropped_iterations": {"count": 5}}, "open", False),
     ],
