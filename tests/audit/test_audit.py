@@ -543,10 +543,11 @@ def cpu_s(work: Callable[[], object]) -> float:
 
 @pytest.mark.long
 def test_ten_megabytes_take_seconds() -> None:
-    """The audit of a file of 10 MB takes at most nine times as long as parsing its JSON eight times.
+    """The audit of a file of 10 MB takes at most nine times as long as parsing it as JSON eight
+    times, in CPU time.
 
     The limit is relative so that it does not depend on the speed of the machine. In practice the
-    audit takes four to six times as long. All times are CPU times.
+    audit takes four to six times as long.
     """
     entries = TECHEMPOWER["rawData"]["json"]["gemini"][1:] * 6  # type: ignore[index]
     data = {
