@@ -20,15 +20,16 @@ pytest_plugins = ["disturbance", "pytester"]
 # Without this line, nbformat's validator would compile a grammar of IRIs, which takes some seconds
 # in each process of the tests. No notebook has an IRI.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
-# Notebooks and other programs that tests start import this checkout, even if another one is
-# installed.
+# Notebooks and other programs that tests start import `runner` from this checkout, even if another
+# checkout is installed.
 os.environ["PYTHONPATH"] = str(built.ROOT)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Assert that the text of a module names each mark of its tests.
+    """Assert that a module's text contains the marks `load` and `timed` that its tests have.
 
-    The Makefile finds the modules for pytest by this text.
+    The Makefile searches the texts of modules for `mark.load` and `mark.timed`, to choose the
+    modules that pytest collects.
     """
     for item in items:
         for mark in {"load", "timed"} & {each.name for each in item.iter_markers()}:
@@ -38,9 +39,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Keep the garbage collector from looking at modules and tests, which stay until the end.
+    """Exclude modules and tests from garbage collection, because they stay until the end.
 
-    If a collected module needs kernels, let kernels be forks.
+    If a collected module uses Jupyter, start kernels as forks of a preloaded process.
     """
     if launcher := sys.modules.get("jupyter_client.launcher"):
         launcher.Popen = preloaded.Popen
@@ -49,23 +50,23 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Give all objects back to the garbage collector at the end.
+    """Return all objects to the garbage collector at the end.
 
-    duckdb then counts those of its functions that are left.
+    When the process ends, duckdb counts which of its functions were not collected.
     """
     gc.unfreeze()
 
 
 @pytest.fixture
 def bare_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a lab without servers and runs, in the test's folder."""
+    """Make a lab without servers and runs in the test's folder, and return its path."""
     monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
     return built.bare_lab(tmp_path)
 
 
 @pytest.fixture
 def read_campaign(tmp_path: Path) -> Callable[[str], Campaign]:
-    """Return a function that reads a campaign from its text, in the test's folder."""
+    """Return a function that writes a campaign's text to the test's folder and reads it."""
 
     def read(text: str) -> Campaign:
         (tmp_path / "mine.toml").write_text(text)
@@ -76,21 +77,23 @@ def read_campaign(tmp_path: Path) -> Callable[[str], Campaign]:
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a lab with the repository's servers and tools, in the test's folder."""
+    """Make a lab with the repository's servers and tools in the test's folder; return its path."""
     monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
     return real_lab.make(tmp_path)
 
 
 @pytest.fixture(autouse=True)
 def none_left() -> Iterator[None]:
-    """End the commands that a failed test has left: they would take CPU from the next tests."""
+    """End the commands that a failed test has left, because they would take CPU time from the next
+    tests.
+    """
     yield
     real_lab.end_started()
 
 
 @pytest.fixture(scope="module")
 def in_lab(lab: Path) -> Iterator[Path]:
-    """Yield the module's lab, which its tests and the notebooks that they execute then use."""
+    """Yield the module's lab, after choosing it for the commands and notebooks of the module."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BENCH_ROOT", str(lab))
         yield lab
@@ -100,7 +103,7 @@ def in_lab(lab: Path) -> Iterator[Path]:
 def bench(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str, str]]:
-    """Return a function that runs `bench compare`, or another command, in this process.
+    """Return a function that runs a command of `bench` (by default `compare`) in this process.
 
     The function returns exit code, output and errors.
     """
@@ -117,8 +120,8 @@ def bench(
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> real_lab.Run:
-    """Return a campaign of five trials that has ended in a lab of scripts.
+    """Return a finished run of five trials, from a lab in which servers and generators are scripts.
 
-    A test that changes its files must restore them, or change a copy.
+    A test that changes the run's files must restore them, or work on a copy.
     """
     return fake_lab.run(fake_lab.make(tmp_path_factory.mktemp("finished")))

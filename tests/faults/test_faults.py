@@ -54,7 +54,11 @@ def test_a_second_ctrl_c_does_not_interrupt_the_cleaning_up(tmp_path):
 
 
 def hit_again_and_again(root, hits, times=1):
-    """Hit a run in a trial, resume it, hit it in the next trial, and so on, until its end."""
+    """Send a run the first signal of `hits`, resume the run, send it the next signal, and so on.
+
+    Each signal is sent in another trial, when the trial is in the state that `hits` names. After
+    the last signal, the run is resumed and must go on to its end.
+    """
     blocks = [f"b{number:02}" for number in range(2, len(hits) + 2)]
     sealed = {}
     lab = Lab(root, hits[0][1], repeats=len(hits) + 2)
@@ -197,10 +201,10 @@ class Repeating(Lab):
     campaign = CAMPAIGN.replace("attempts = 1\n", "")
 
     def assert_repeated(self, errors):
-        """Check that the first attempt at each trial from b02 on failed, and that a later one did
-        not.
+        """Check for each trial from b02 on that the first attempt failed and a later one succeeded.
 
-        `errors` are the only reasons for which these attempts may have failed, one per trial.
+        `errors` has the only reason for which the first attempt may have failed, for each of these
+        trials.
         """
         said = self.ended(0)
         for number, error in enumerate(errors, start=2):
@@ -222,11 +226,11 @@ class Repeating(Lab):
     "server or generator are put on other CPUs", "the attempt is said to be disturbed, and repeated"
 )
 def test_what_disturbs_an_attempt_has_it_repeated(tmp_path):
-    """An attempt is disturbed if the probe is stopped, or the server or the generator moves to
-    other CPUs.
+    """An attempt counts as disturbed, and is repeated, if the probe is stopped for a while, or if
+    the server or the generator moves to other CPUs.
 
-    A stopped probe would report waits that are not the server's. A program on the CPUs of the other
-    side takes CPU time from it.
+    A probe that was stopped would report waits that the server did not cause. A server on the
+    generator's CPUs takes CPU time from the generator, and the other way round.
     """
     lab = Repeating(tmp_path, "load", repeats=5)
     (probe,) = lab.processes("runner.measure.probe")
@@ -259,9 +263,10 @@ int clock_gettime(clockid_t which, struct timespec *now) {
     return failed;
 }
 """
-"""Source of a library with which the wall clock is an hour ahead once a file exists.
+"""Source of a library that sets a program's wall clock ahead by an hour while a file exists.
 
-The library libfaketime cannot be used, because it does not support CPU-time clocks.
+The environment variable STEPPED_ONCE contains the path of the file. The library libfaketime cannot
+be used, because it does not support CPU-time clocks.
 """
 
 
@@ -272,9 +277,9 @@ The library libfaketime cannot be used, because it does not support CPU-time clo
     "the attempt is said to be disturbed, and repeated",
 )
 def test_a_clock_that_is_stepped(tmp_path):
-    """The lab must notice that the wall clock is set an hour ahead, and back later.
+    """The lab must notice that the wall clock is set an hour ahead, and set back later.
 
-    The clock is set only for the lab's own programs.
+    Only the lab's own programs see these steps of the clock.
     """
     source = tmp_path / "clock.c"
     clock = tmp_path / "clock.so"

@@ -1,6 +1,7 @@
-"""Tests with files of users that are changed at random.
+"""Tests in which users' files are changed at random.
 
-Each must lead to a result or to a LabError, never to another exception, and never hang.
+A program that reads a changed file must return a result or raise a LabError. It must never raise
+another exception, and never hang.
 """
 
 import json
@@ -64,7 +65,7 @@ def places(document: Any) -> list[tuple[Any, Any]]:
 
 @st.composite
 def mangled(draw: st.DrawFn, *texts: str) -> str:
-    """Draw one of some texts, with a piece of it replaced."""
+    """Draw one of `texts`, and replace a piece of this text by other characters."""
     text = draw(st.sampled_from(texts))
     at = draw(st.integers(0, len(text)))
     return text[:at] + draw(st.text(max_size=10)) + text[at + draw(st.integers(0, 40)) :]
@@ -72,9 +73,9 @@ def mangled(draw: st.DrawFn, *texts: str) -> str:
 
 @st.composite
 def mutants(draw: st.DrawFn, document: Any) -> str:
-    """Draw the text of a JSON document in which a value, or some characters, are changed.
+    """Draw a changed text of a JSON document.
 
-    A value may also be removed.
+    Either one value is replaced or removed, or some characters of the text are replaced.
     """
     if draw(st.booleans()):
         whole = [json.loads(json.dumps(document))]
@@ -127,7 +128,7 @@ FILES: dict[str, tuple[st.SearchStrategy[str], Callable[[Path], object]]] = {
     "axum/server.toml": (mangled(SERVER_TOML), lambda path: read_server(path.parent)),
     "mine.toml": (mangled(*CAMPAIGNS), lambda path: plan_trials(load_campaign(str(path)), SERVERS)),
 }
-"""For each file name, the texts that the file may contain, and the function that reads it."""
+"""File name -> the texts that the file may contain, and the function that reads the file."""
 
 
 @pytest.mark.parametrize("name", FILES)
