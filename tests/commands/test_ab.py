@@ -1,4 +1,4 @@
-"""Tests of the difference of flame graphs that `bench ab` writes beside its table."""
+"""Tests of the flame graph that `bench ab` writes to show what `head` does more than `base`."""
 
 import re
 
@@ -19,7 +19,7 @@ WORK = {
 
 @pytest.fixture
 def profiled(monkeypatch):
-    """Return a function that gives runs the profiles of some servers."""
+    """Return a function that makes all runs have the profiles of the given servers, from WORK."""
 
     def give(*servers):
         found = profiles_of({name: WORK[name] for name in servers}) if servers else None
@@ -55,8 +55,8 @@ def test_exit_codes_are_those_of_the_documents():
 
 
 def test_options_in_the_guide_exist(bench):
-    """The guide names options of `bench ab`, `bench history` and `bench run`; each option must
-    exist.
+    """Each option that docs/two-commits.md names must exist in `bench ab`, `bench history` or
+    `bench run`.
     """
     told = set(re.findall(r"--[a-z][a-z-]*", (ROOT / "docs" / "two-commits.md").read_text()))
     known = "".join(bench("--help", command=name)[1] for name in ("ab", "history", "run"))

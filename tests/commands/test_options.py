@@ -21,7 +21,10 @@ class Place:
 
 
 def ask(*arguments):
-    """Return the values that a command with two groups and an option of its own receives."""
+    """Call a command that has two groups of options and one option of its own.
+
+    Return the result of the call, and the values that the command received.
+    """
     seen = []
     app = typer.Typer()
 

@@ -51,7 +51,10 @@ def test_wrong_usage_is_one_sentence_and_exit_code_2(tmp_path, monkeypatch, benc
 def test_a_program_outside_a_lab_says_where_it_looked(
     tmp_path,
 ):
-    """If its output is no terminal, the message must have no colours."""
+    """If BENCH_ROOT names a folder that is no lab, the message says so.
+
+    The output must have no colours, because it is not written to a terminal.
+    """
     fake_lab.make(tmp_path / "lab")
     for root, code, says in (("nowhere", 2, "There is no lab in $BENCH_ROOT"), ("lab", 0, "fake")):
         env = {"BENCH_ROOT": str(tmp_path / root), "PATH": ""}

@@ -1,6 +1,7 @@
-"""Tests of server.toml and of campaigns in TOML: an error must name its line.
+"""Tests of reading server.toml, and campaigns in TOML.
 
-A valid file must become a plan with commands.
+An error must name the line of the file that is wrong. A valid file must become a plan with
+commands.
 """
 
 import json
@@ -252,7 +253,7 @@ def test_a_copy_is_the_same_server_under_another_name(read_campaign):
 def test_blocks_are_complete_and_their_order_is_seeded(plan):
     trials = plan()
     cells = Counter(trial.cell.cell_id for trial in trials)
-    assert len(cells) == 2 + 3 * 4  # nginx does not implement experiments
+    assert len(cells) == 2 + 3 * 4  # nginx does not implement the workload `experiments`
     assert set(cells.values()) == {2}
     first, second = ([t.cell.cell_id for t in trials if t.block == block] for block in (1, 2))
     assert sorted(first) == sorted(second) and first != second
@@ -279,7 +280,7 @@ def test_k6_needs_a_second_and_wrk_has_shorter_slices(
 
 
 def test_servers_and_repeats_are_chosen(plan):
-    """Servers and repeats can be chosen; an error names a server that does not exist."""
+    """Servers and repeats can be chosen; choosing a server that does not exist is an error."""
     trials = plan(servers=["gin"], repeats=4)
     assert {t.cell.server for t in trials} == {"gin"} and max(t.block for t in trials) == 4
     with pytest.raises(LabError, match="no server 'gone'"):
@@ -289,7 +290,10 @@ def test_servers_and_repeats_are_chosen(plan):
 def test_different_loads_have_different_names(
     read_campaign,
 ):
-    """Names must differ even if loads differ only by a decimal point; equal loads are refused."""
+    """Loads that differ only by a decimal point (10 ms and 1.0 ms) get different names.
+
+    Two loads that would get the same name are refused.
+    """
     second = OPEN[OPEN.index("[[load]]") :]
     campaign = read_campaign(OPEN + second.replace("10 ms", "1.0 ms"))
     names = {trial.trial_id for trial in plan_trials(campaign, campaign_servers(campaign))}
@@ -322,7 +326,7 @@ def test_two_that_build_the_same_server_take_turns(tmp_path):
     assert (tmp_path / "build" / "build.log").read_text() == "done\n"
 
 
-# --- what the generators are told -----------------------------------------------------------------
+# --- the commands of the generators ---------------------------------------------------------------
 
 SERVER = Running(1, 8080, lambda: None, lambda: None)
 

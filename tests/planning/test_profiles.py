@@ -1,4 +1,4 @@
-"""Tests of planning the sessions that profile servers: their loads, and the lengths of slices."""
+"""Tests of planning the sessions that profile servers: the loads, and the lengths of the slices."""
 
 from dataclasses import replace
 
@@ -37,9 +37,10 @@ def test_the_slices_of_a_profile_are_as_long_as_the_loads():
 
 
 def test_a_number_of_iterations_becomes_a_time():
-    """A profile of a load with a number of iterations has a duration instead.
+    """If a load has a fixed number of iterations, its profile has a fixed duration instead.
 
-    Otherwise the 20,000 iterations of the published load would be slices of unknown length.
+    Otherwise it would be unknown how long the slices of a profile last, because it is unknown how
+    long the 20,000 iterations of the published load take.
     """
     (profile,) = [each for each in planned(PROFILED) if each.load_id == "experiments-vus500"]
     shape = profile.trials[0].cell.shape
@@ -47,9 +48,7 @@ def test_a_number_of_iterations_becomes_a_time():
 
 
 def test_quick_profiles_one_load_in_little_time():
-    """The profile of `quick` must be of one load for each server, because `make report` must stay
-    short.
-    """
+    """`quick` profiles each server under one load only, because `make report` must stay short."""
     (profile,) = planned(QUICK)
     assert [trial.cell.server for trial in profile.trials] == ["axum", "gin", "nginx"]
     assert sum(map(estimate_s, profile.trials)) < 45
@@ -68,7 +67,7 @@ def test_claims_profiles_every_kind_of_load_and_two_timelines():
 def test_only_a_long_load_in_one_piece_has_a_timeline():
     """In `quick`, only the load of 20 s at a constant rate may have a timeline.
 
-    Its sessions and its numbers of iterations have none.
+    Loads in sessions, and loads with a fixed number of iterations, have no timeline.
     """
     found = [each for each in planned(PROFILED) if each.session.startswith(TIMELINE)]
     (cells,) = [[trial.cell for trial in each.trials] for each in found]

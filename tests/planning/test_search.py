@@ -1,4 +1,4 @@
-"""Tests of the search for the highest rate that keeps an objective, on servers of known limits."""
+"""Tests of the search for the highest rate that keeps an objective, with simulated servers."""
 
 import math
 from dataclasses import replace
@@ -54,9 +54,10 @@ def record(trial, kept, status="sealed", died=None):
 
 
 def run(trials, fail=()):
-    """Play a campaign with servers whose limits are LIMITS.
+    """Simulate a campaign with servers that keep the objective up to the rates in LIMITS.
 
-    Return the (rate, kept) of each step, by server and block.
+    The trials whose ids are in `fail` fail. Return the steps of each search as (rate, kept), by
+    server and block.
     """
     searches = Searches(())
     found = {}
@@ -79,7 +80,7 @@ def run(trials, fail=()):
 def test_a_sweep_has_a_cell_per_rate_and_a_search_its_steps(
     trials,
 ):
-    """The steps of a search must run in sequence; steps of other searches may lie between them."""
+    """The steps of each search must run in sequence; steps of other searches may run in between."""
     assert len(trials) == len({trial.trial_id for trial in trials}) == 2 * 2 * (2 + 6)
     assert "b01-gin-rates-r1000" in {trial.trial_id for trial in trials}
     searched = [trial for trial in trials if isinstance(trial.cell.shape, Search)]
@@ -114,9 +115,9 @@ def test_a_rate_that_fails_twice_counts_as_not_kept(steps):
         rates.append(trial.cell.shape.rate_rps)
         searches.note(record(trial, None, "failed", died))
     assert rates[0] == rates[1] == 800
-    assert rates[2] == round(
-        (100 * 800) ** 0.5
-    )  # it failed twice at a lower rate; here the server died at once
+    # This rate is lower, because both trials at 800 requests/s failed.
+    assert rates[2] == round((100 * 800) ** 0.5)
+    # At that rate the server died. So one failure is enough, and the next rate is lower again.
     assert rates[3] == rates[4] < rates[2]
 
 
@@ -176,7 +177,11 @@ def test_steps_too_short_for_their_percentile_are_refused(read_campaign):
 
 
 def searched(steps, kept):
-    """Play the steps of a search; return their rates. `kept` says if a rate is kept."""
+    """Simulate the steps of a search; return their rates.
+
+    `kept` receives the rates up to the current step, and returns whether the objective is kept at
+    the last of these rates.
+    """
     searches = Searches(())
     rates = []
     for planned in steps:
@@ -187,7 +192,7 @@ def searched(steps, kept):
 
 
 def long_search(steps, count):
-    """Return `count` steps of a search between 100 and 6,400 requests/s."""
+    """Return a search between 100 and 6,400 requests/s that has `count` steps."""
     first = steps[0]
     shapes = [replace(first.cell.shape, bisection=number) for number in range(1, count + 1)]
     return [replace(first, cell=replace(first.cell, shape=shape)) for shape in shapes]
@@ -201,7 +206,7 @@ def test_the_last_step_confirms_the_highest_rate_that_was_kept(steps):
 
 
 def test_a_rate_that_is_not_confirmed_is_broken(steps):
-    """After a rate that was kept once but not confirmed, the next step tries a lower rate."""
+    """If a rate was kept once, but not when it was repeated, the next step tries a lower rate."""
     count = steps_between(100, 6400) + 1
     rates = searched(
         long_search(steps, count), lambda tried: tried[-1] <= 1000 and len(tried) != count - 1
@@ -211,5 +216,9 @@ def test_a_rate_that_is_not_confirmed_is_broken(steps):
 
 @pytest.mark.parametrize(("high_rps", "count"), [(110, 1 + 1), (6400, 7 + 1), (1_000_000, 8 + 1)])
 def test_a_search_has_steps_until_its_ends_are_within_five_percent(high_rps, count):
-    """A search ends with its ends within 5 %: after log2(ln(64) / ln(1.05)) = 6.4 bisections."""
+    """A search ends when the two ends of its range differ by at most 5 %, plus one step.
+
+    Between 100 and 6,400 requests/s this needs log2(ln(64) / ln(1.05)) = 6.4, so 7 bisections. The
+    additional step confirms the result.
+    """
     assert steps_between(100, high_rps) == count

@@ -31,11 +31,11 @@ RUNS = ("sample", "all", "seeds")
 LATER = {"share": 1.0, "database_share": 1.0, "idle": "polling", "slices": None}
 """Columns that the oldest run lacks -> the value that was in effect in that run."""
 FROM_THE_RESULT = {"duration_s", "slices", "mode"}
-"""Columns of the table of trials in which a result replaces the value of the cell."""
+"""Columns of the table of trials that contain the measured value instead of the cell's value."""
 
 
 def cells_of(run):
-    """Yield each cell of a committed run as its record has it, after the trial's id."""
+    """Yield the id and the recorded columns of the cell, for each trial of a committed run."""
     for record in RunFolder(DATA / run).records():
         yield record["trial_id"], record["cell"]
 
@@ -59,9 +59,10 @@ def test_every_cell_of_a_committed_run_is_stored_again_as_it_was(run):
 
 @pytest.mark.parametrize("run", RUNS)
 def test_every_row_of_a_committed_table_is_a_cell_that_gives_the_row_again(run):
-    """Every row of a committed table can be read as a cell, and written again.
+    """If a row of a committed table is read as a cell, writing the cell gives the same row.
 
-    The columns that a result replaces, or that the table lacks, are taken from the record.
+    Columns that contain a measured value, or that the table lacks, are taken from the trial's
+    record.
     """
     rows = pq.read_table(DATA / run / "tables" / "trials.parquet").to_pylist()
     recorded = dict(cells_of(run))
@@ -77,8 +78,10 @@ def test_every_row_of_a_committed_table_is_a_cell_that_gives_the_row_again(run):
 
 @pytest.mark.parametrize("run", RUNS)
 def test_cells_of_committed_runs_have_the_names_that_their_trials_have(run):
-    """A trial's id is the name of its folder since it was measured, and must end in its cell's
-    name.
+    """The id of each trial must end in the name that the trial's cell has now.
+
+    The id never changes, because it names the trial's folder. So the names of cells must not change
+    either.
     """
     for trial_id, columns in cells_of(run):
         cell = read(columns)
