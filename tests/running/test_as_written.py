@@ -83,7 +83,7 @@ def lab(tmp_path_factory):
 
 @dataclass(frozen=True)
 class Made:
-    """A run of the script, the server's own counts, and k6's data points by metric."""
+    """A run of the script, the counts of the server itself, and k6's data points by metric."""
 
     run: object
     seen: dict
@@ -94,7 +94,7 @@ class Made:
         return self.run.trials.iloc[0]
 
     def of_load(self, metric):
-        """Return the points of a metric, without those of setup() and teardown()."""
+        """Return k6's data points of a metric, except the points from setup() and teardown()."""
         apart = ("::setup", "::teardown")
         return [each for each in self.points[metric] if each["tags"].get("group") not in apart]
 
@@ -121,7 +121,10 @@ pytestmark = [pytest.mark.timed, *needs_load]
 
 
 def test_the_load_is_that_of_the_script_s_options(made):
-    """The script's options make three users who pause for 20 ms, and two who iterate five times."""
+    """The load must be the one in the script's options.
+
+    Three users pause for 20 ms in each iteration, and two other users iterate five times.
+    """
     iterations = pd.Series([each["tags"]["scenario"] for each in made.points["iterations"]])
     assert iterations.value_counts()["buying"] == 10
     assert 50 < iterations.value_counts()["browsing"] < 3 * 2000 / 25
@@ -138,7 +141,7 @@ def test_requests_of_setup_and_teardown_are_in_no_number_of_the_load(made):
         < 2000
         < max(each["value"] for each in made.points["http_req_duration"])
     )
-    # The server also counts those of setup() and teardown(), and the lab's own first requests.
+    # The server also counts the requests of setup() and teardown(), and the lab's first requests.
     assert made.seen["requests"] > made.row["requests"] + 2
 
 
@@ -161,9 +164,10 @@ def test_endpoints_have_names_and_addresses(made):
 
 
 def test_thresholds_are_those_that_k6_evaluated(made):
-    """A broken threshold is stored as k6 evaluated it.
+    """The result of each threshold is stored as k6 evaluated it.
 
-    k6 then ends with exit code 99, and the trial does not fail for that.
+    If a threshold is broken, k6 ends with exit code 99. The trial must not fail because of this
+    code.
     """
     rows = made.run.table("thresholds").set_index(["metric", "threshold"])
     assert made.run.records[0]["measurement"]["generator_exit"] == 99

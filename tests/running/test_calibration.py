@@ -1,4 +1,7 @@
-"""Tests of the generators' ceilings from known rates, and of the machine for which they hold."""
+"""Tests of the generators' ceilings, calculated from known rates.
+
+Further tests check for which machine and tools a calibration is valid.
+"""
 
 import hashlib
 import json
@@ -87,9 +90,10 @@ def test_at_the_servers_limit_the_ceiling_is_a_lower_bound(calibrated):
 
 
 def test_of_a_ramp_the_best_step_counts(calibrated):
-    """Of steps of 1 s with 100, 200 and 150 answers, the one with 200 counts.
+    """The ceiling of a ramp is the rate of the step with the most answers.
 
-    The last step is beyond the capacity.
+    Of three steps of 1 s with 100, 200 and 150 answers, this is the second step. The third step
+    exceeds the capacity.
     """
     row = {
         "trial_id": "o",
@@ -177,7 +181,8 @@ def test_it_is_valid_for_its_machine_and_tools_only(calibrated, facts, tools, cp
     assert calibrated(closed("a1", 900.0)).valid_for(Machine.of(facts), tools, cpus) is valid
 
 
-# The text of a fingerprint, written by hand: keys in alphabetical order, without blanks.
+# The text whose hash is the fingerprint, written by hand: keys are in alphabetical order, and there
+# are no spaces between the parts.
 TEXT = (
     '{"cpu_model":"Example CPU @ '
     '2.50GHz","cpus":2,"governor":null,"hypervisor":true,"kernel":"6.1","memory_gib":8,"turbo":false}'

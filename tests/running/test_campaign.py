@@ -1,6 +1,6 @@
-"""Tests of the loop over trials, and of what it requires from the machine.
+"""Tests of the loop over trials, and of the memory, disk space and other resources that it needs.
 
-Disturbed trials are repeated, and other outcomes are recorded.
+The loop must repeat disturbed trials, and record all other outcomes.
 """
 
 import json
@@ -54,8 +54,8 @@ def run(trials, outcome_of, campaign=QUICK, until=TO_THE_END):
     """Run trials without measuring them.
 
     `outcome_of` returns how an attempt at a trial ends: `ok`, `disturbed`, or another error. Return
-    the sentences about failed trials, the messages, the attempts that began, and the trials that
-    ended.
+    the sentences about failed trials, all messages, the ids of the attempts that began, and the ids
+    of the attempts that were reported as ended.
     """
     began = []
     report = Mock(spec=TrialProgress)
@@ -84,8 +84,8 @@ def run(trials, outcome_of, campaign=QUICK, until=TO_THE_END):
 
 
 def test_progress_counts_the_trials_that_are_left(trial, capsys):
-    """The counts are right for a resumed run, which begins with a later trial, and for a skipped
-    trial.
+    """Progress must count only the trials that are left, in a run that is resumed at its second
+    trial and skips its third trial.
     """
     left = [replace(trial, order=order) for order in (2, 3, 4)]
     failed = {"status": "failed", "error": "no reason"}
@@ -125,9 +125,9 @@ def test_a_disturbed_trial_is_repeated_and_no_other(trial, outcomes, attempts_al
 
 
 def attempt_at(unit, digests, folder):
-    """Make an attempt at trials whose measuring succeeds; return their records.
+    """Attempt the trials of `unit` with a fake measurement that always succeeds.
 
-    `digests` contains the digest of each trial, by trial id.
+    `digests` contains the digest of each trial, by trial id. Return the trials' records.
     """
 
     def measuring(_bench, _workload, members, _order, _step):
@@ -147,12 +147,9 @@ ATTEMPTS = [
     (1, None, (), "sealed"),
     (1, STOLEN, (), "failed"),
     (2, STOLEN, (), "failed"),
-    (
-        3,
-        STOLEN,
-        (),
-        "sealed",
-    ),  # on a machine that is never quiet, the last attempt counts, and its stolen time is stored
+    # The last attempt counts even if it was disturbed, because the machine may never be quiet. The
+    # time that the hypervisor took is stored.
+    (3, STOLEN, (), "sealed"),
     (3, STOLEN, (TICKS,), "failed"),
     (1, STOLEN, (Check("5 counted", False, "999"),), "failed"),
 ]
@@ -194,11 +191,11 @@ def test_a_server_that_does_not_rest_spoils_its_session(trial, tmp_path):
     assert "it used 7 % of a core" in calm["error"]
 
 
-# --- what is too little for a campaign, before anything is measured -------------------------------
+# --- a machine with too few resources: refused before anything is measured ------------------------
 
 
 def room(folder, **left):
-    """Return what a machine has left: plenty of everything, except as `left` says."""
+    """Return the free resources of a machine: plenty of each, except for the amounts in `left`."""
     plenty = Room(
         folder,
         disk_bytes=2**40,
@@ -297,9 +294,9 @@ def test_a_settled_load_gets_no_further_session():
 def test_loads_are_settled_by_the_intervals_of_the_report():
     """A load is settled if the intervals of all its ratios in the report exclude 1.
 
-    In the sample's close mode at 100 connections, axum / actix is 1.11 [0.95–1.30], so the load is
-    not settled. In keep-alive mode at 100 connections, all intervals exclude 1, for example that of
-    axum / gin, 2.21 [2.03–2.41].
+    In the sample, the load in close mode at 100 connections is not settled, because axum / actix is
+    1.11 [0.95–1.30]. The load in keep-alive mode at 100 connections is settled, because all its
+    intervals exclude 1: for example, axum / gin is 2.21 [2.03–2.41].
     """
     tables = read_tables(find_run("sample"))
     found = settled(tables, "decided")
@@ -338,7 +335,7 @@ def test_a_budget_ends_the_run_and_says_how_to_go_on(budget_s, words):
 
 # --- a full table of tracked connections ----------------------------------------------------------
 
-# The file as the kernel prints it: numbers are hexadecimal, and each CPU has a row.
+# The kernel's statistics file: numbers are hexadecimal, and each CPU has a row.
 STATISTICS = """entries  clashres found new drop early_drop
 00000007  00000000 00000000 00000000 00000003 00000000
 00000007  00000000 00000000 00000000 000000ad 00000000
@@ -375,13 +372,15 @@ def test_a_full_table_is_waited_for(tmp_path):
 
 
 def test_a_table_that_is_half_free_is_not_waited_for(tmp_path):
-    """The runner does not wait if half of the connection table is free, or if there is no table."""
+    """The runner does not wait if half of the kernel's connection table is free, even if the trial
+    needs more than the whole table. It does not wait either if there is no table.
+    """
 
     def fail(_needed):
         pytest.fail("waited")
 
     counters.wait_for_room([CLOSE], fail, tmp_path)
-    # The trial needs more than the whole table.
+    # The trial may open more connections than the whole table has room for.
     (tmp_path / "nf_conntrack_max").write_text("20000")
     (tmp_path / "nf_conntrack_count").write_text("10000")
     counters.wait_for_room([CLOSE], fail, tmp_path)
@@ -393,7 +392,7 @@ def test_kept_connections_need_little_room():
 
 @pytest.mark.parametrize(("dropped", "ok"), [(5, True), (8, False), (None, True)])
 def test_a_dropped_packet_makes_a_trial_invalid(dropped, ok):
-    """A packet that the kernel dropped makes a trial invalid, and counts as a disturbance."""
+    """If the kernel dropped packets during a trial, the trial fails and counts as disturbed."""
     drops = kept_packets(
         measured(counters_before=Counters(0, 0, 0, 5), counters_after=Counters(9, 9, 9, dropped))
     )

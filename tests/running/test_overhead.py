@@ -1,4 +1,6 @@
-"""Tests of `bench overhead`: ratios of known rates, and the command that starts the benchmark."""
+"""Tests of `bench overhead`: the ratios that the benchmark calculates from known rates, and the
+command that starts the benchmark.
+"""
 
 import json
 
@@ -45,7 +47,7 @@ def test_few_blocks_give_no_ratio():
 @pytest.mark.long
 @real_lab.needs("k6")
 def test_every_variant_is_loaded_and_only_the_observers_that_it_has_cost_anything(root):
-    # So many iterations that the load is long enough for the probe, even on a fast machine.
+    # With 40,000 iterations the load is long enough for the probe, even on a fast machine.
     arguments = ("--engine", "process", "--vus", "50", "--iterations", "40000", "--repeats", "1")
     done = real_lab.bench(root, "overhead", *arguments, "--json", code=0)
     printed = json.loads(done.stdout)

@@ -1,6 +1,7 @@
 """Tests of `bench run` on a user's API, as documented.
 
-The known behaviour of a server must come back in the numbers, and no other server may get requests.
+The measured numbers must show the known behaviour of a server, and no other server may get
+requests.
 """
 
 import contextlib
@@ -27,14 +28,16 @@ from runner.measure.tools import build
 from runner.planning.catalog import load_server
 
 pytestmark = [real_lab.needs("k6"), real_lab.needs_two_cpus]
-OPEN = ("--rate", "300", "--duration", "5")  # the probe's 1 % suffices for a median
+# The probe sends 1 % of this load's requests, which is enough for a median.
+OPEN = ("--rate", "300", "--duration", "5")
 
 
 @pytest.mark.load
 @pytest.mark.long
 def test_a_known_delay_comes_back_within_a_millisecond(root):
-    """The delay of the reference server, which is exact to 0.2 ms, is measured within a
-    millisecond.
+    """The reference server delays each answer by 20 ms, exact to 0.2 ms.
+
+    The medians of k6 and of the probe must agree with this delay within a millisecond.
     """
     reference = load_server("reference")
     port = free_port()
@@ -50,8 +53,9 @@ def test_a_known_delay_comes_back_within_a_millisecond(root):
 
 @pytest.mark.load
 def test_plain_gets_have_counts_cpu_and_a_verdict(root):
-    """A Python server at 300 requests/s, with answers after 20 ms, has counts, CPU times and a
-    verdict.
+    """A Python server gets 300 requests/s and answers each after 20 ms.
+
+    The run must contain the counts of requests, the server's CPU use, and a verdict.
     """
     with tiny(20) as server:
         made = run(root, *OPEN, url=f"{server.url}/chunks")
@@ -60,9 +64,8 @@ def test_plain_gets_have_counts_cpu_and_a_verdict(root):
     row = made.trials.iloc[0]
     assert row["verdict"] == "offered" and "300 requests/s were sustained" in row["verdict_reason"]
     assert row["requests"] == pytest.approx(1500, abs=2)
-    assert (
-        seen["requests"] > row["requests"] + row["probe_requests"]
-    )  # the server also counts the warm-up, and the lab's own first requests
+    # The server also counts the requests of the warm-up, and the lab's first requests.
+    assert seen["requests"] > row["requests"] + row["probe_requests"]
     assert row["probe_requests"] == pytest.approx(15, abs=1) and row["probe_failed"] == 0
     assert 0 < row["server_cpu_mean_pct"] < 80
     assert row["server_rss_peak_bytes"] > 5e6
@@ -75,10 +78,11 @@ def test_plain_gets_have_counts_cpu_and_a_verdict(root):
 
 @pytest.mark.load
 def test_a_quota_from_elsewhere_is_the_limit_and_is_named(root):
-    """If a group above the server's limits it to half a core, that quota is named as the limit.
+    """If a parent of the server's control group limits the server to half a core, the verdict names
+    this quota as the limit.
 
-    The server needs a whole core. The result is compared with the kernel's count of throttled
-    periods.
+    The server needs a whole core. The measured throttling is compared with the kernel's counters of
+    the parent group.
     """
     with held_group(0.5) as held, tiny(0, BURN_MS="2") as server:
         held.join(server.process.pid)
@@ -93,7 +97,8 @@ def test_a_quota_from_elsewhere_is_the_limit_and_is_named(root):
     assert record["measurement"]["quota"] == {"cores": 0.5, "known": True, "shared": False}
     assert row["server_quota_cores"] == 0.5 and row["share"] == 1
     assert row["server_cpu_mean_pct"] == pytest.approx(50, abs=5)
-    # The group was active in the load and in the warm-up, and the load is the longer one.
+    # The group's counters cover the warm-up and the load. A large part of the throttled time is in
+    # the load, because the load lasts longer than the warm-up.
     seen_s = row["server_throttled_pct"] / 100 * row["duration_s"]
     assert 0.4 * throttled_s < seen_s <= throttled_s + 0.05
     samples = made.table("resources")
@@ -126,9 +131,10 @@ export default function () {
 
 
 def two(root, *arguments, path, other):
-    """Run a script that reads other files; its iterations are two requests and a pause.
+    """Run a script that reads other files.
 
-    They take 20 ms, 30 ms and 20 ms.
+    Each of the script's iterations is a request of 20 ms, a pause of 30 ms, and another request of
+    20 ms.
     """
     (root / "lib").mkdir()
     (root / "lib" / "paths.js").write_text("export const one = '/one';\n")
@@ -145,15 +151,14 @@ def test_a_script_of_two_requests_and_what_it_reads(root):
     record = made.records[0]
     assert (row["iterations"], row["requests"]) == (200, 400)
     assert 20 <= row["latency_p50_ms"] < 24
-    # Requests of the probe would be under way for more than 1 % of the time, so it sends none. A
-    # script's load is not compared with the probe anyway.
+    # The probe sends no requests, because they would be under way for more than 1 % of the time.
+    # They would not be compared with the load anyway, because the load is that of a script.
     assert row["probe_hz"] == 0 and "no second witness" in row["verdict_reason"]
     assert 70 <= row["iteration_mean_ms"] < 80
-    assert row["in_flight_mean"] == pytest.approx(
-        10, rel=0.05
-    )  # by Little's law; iterations in flight include pauses
+    # Each of the ten users always has an iteration in flight, because pauses belong to iterations.
+    assert row["in_flight_mean"] == pytest.approx(10, rel=0.05)
     assert row["rps"] == pytest.approx(2 * 10 * 1000 / row["iteration_mean_ms"], rel=0.1)
-    # The script's own options about the load are not used, and a warning says so.
+    # The options in the script that describe a load are not used, and a warning says so.
     assert "options.vus, options.thresholds" in " ".join(made.manifest["host_warnings"])
     assert record["cell"]["vus"] == 10
     # The run has a copy of the script and of all files that it reads.
@@ -230,7 +235,7 @@ export default function () { check(http.get(__ENV.BASE_URL), { odd: () => Math.r
 
 
 def calling(*calls):
-    """Return a script whose iteration sends a GET to the server, and then makes these calls."""
+    """Return a script whose iterations send a GET to the server, and then execute `calls`."""
     return (
         f"import http from 'k6/http';\nexport default function () {{ http.get(__ENV.BASE_URL); "
         f"{' '.join(calls)} }}"
@@ -246,7 +251,7 @@ def test_an_iteration_that_throws_fails_its_trial(root):
         )
     assert (
         "4 of 200 iterations threw an error" in made.records[0]["error"]
-    )  # one error by each of four users
+    )  # each of the four users throws an error once
 
 
 @pytest.mark.timed
@@ -280,7 +285,7 @@ def test_a_script_reaches_no_other_host(root, how):
         )
         made = run(root, "--vus", "4", "--iterations", "40", url=server.url, script=text, code=None)
         assert select.select([elsewhere], [], [], 0)[0] == [], "somebody connected"
-    if how == "a redirection":  # it is a successful answer, but is not followed
+    if how == "a redirection":  # k6 counts it as a successful answer, and does not follow it
         assert made.done.returncode == 0, made.done.stderr
         assert made.trials["requests"].iloc[0] == 80
         return
@@ -366,9 +371,8 @@ def test_two_urls_are_loaded_in_turn_with_the_known_ratio(root):
     by_server = trials.groupby("server")
     medians = by_server[["latency_p50_ms", "rps"]].median()
     assert medians["latency_p50_ms"].to_dict() == pytest.approx({"url-a": 20, "url-b": 30}, rel=0.2)
-    assert (
-        pd.Series(seen) > by_server["requests"].sum()
-    ).all()  # the servers also count the probe and the warm-up
+    # The servers also count the requests of the probe and of the warm-up.
+    assert (pd.Series(seen) > by_server["requests"].sum()).all()
     assert medians["rps"]["url-a"] / medians["rps"]["url-b"] == pytest.approx(1.5, rel=0.15)
 
 
@@ -381,7 +385,7 @@ def session_of(pid):
 def documented(root):
     """Return the blocks of commands in docs/your-api.md, and a function that runs commands.
 
-    It runs them unchanged, except for the port, which is one that is free here.
+    The function replaces port 9000 by a free port, and changes nothing else in the commands.
     """
     shutil.copytree(
         real_lab.REPOSITORY / "examples", root / "examples", ignore=shutil.ignore_patterns("build")
@@ -422,7 +426,7 @@ def assert_offered(trials):
 
 
 def of_20_ms(trials):
-    """Check an open load on the example server: its rate was offered, and answers took 20 ms."""
+    """Check that a rate was offered to the example server, and that answers took 20 ms."""
     assert_offered(trials)
     assert 20 <= trials["latency_p50_ms"].median() < 22
 
@@ -462,8 +466,8 @@ def test_the_documented_script_as_written(root, documented):
 @needs_go
 def test_the_documented_search(root, documented):
     blocks, go = documented
-    # On a busy machine k6 may begin too many iterations, which fails a step, so exit code 1 is
-    # accepted.
+    # Exit code 1 is accepted, because on a busy machine k6 may begin too many iterations, and then
+    # a step fails.
     search = blocks[3].replace("--repeats 1", "--repeats 1 || test $? = 1")
     said, (trials,) = go(blocks[0].splitlines()[0] + "\n" + search)
     assert set(trials["objective"]) == {"p95 <= 50 ms"} and len(trials) == 6
@@ -521,4 +525,4 @@ def test_the_documented_folder_of_the_lab_s_kind(root, documented):
     assert_offered(trials)
     assert set(trials["language"]) == {"Go"}
     assert trials["requests"].to_numpy() == pytest.approx(2 * 50 * 5, abs=4)
-    assert len(blocks) == 8  # each is run by one of the tests above
+    assert len(blocks) == 8  # each of these blocks is run by one of the tests above

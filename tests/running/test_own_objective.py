@@ -1,4 +1,4 @@
-"""Tests of `bench run --url ... --objective`: it must find the known highest rate of a server."""
+"""Tests of `bench run --url ... --objective`, which must find a server's known highest rate."""
 
 import pytest
 import real_lab
@@ -22,12 +22,15 @@ def search(server, **asked):
 
 
 def test_a_search_begins_where_a_step_has_enough_requests(server):
-    """The lowest rate of a search is 67/s: ten requests beyond p99 need 1,000 requests in 15 s."""
+    """A search for p99 begins at 67 requests/s.
+
+    At least ten requests must be slower than p99. This needs 1,000 requests in a step of 15 s.
+    """
     load = search(server, objective="p99<=50ms")
     assert (load.objective, load.from_rps, load.to_rps) == ("p99 <= 50 ms", 67, 10_000)
     assert (load.duration_s, load.repeats, load.slices) == (15, 3, None)
-    # After 7 bisections the rate is known to a factor of (10,000 / 67) ** (1 / 2 ** 7) = 1.04. One
-    # more step confirms it.
+    # After 7 bisections the ends of the range differ by a factor of
+    # (10,000 / 67) ** (1 / 2 ** 7) = 1.04. One more step confirms the lower end.
     assert load.bisections == 8
 
 
@@ -58,11 +61,12 @@ def test_a_search_that_cannot_be_is_refused(server, asked, words):
 @real_lab.needs("k6")
 @real_lab.needs_two_cpus
 def test_the_answer_is_the_server_s_limit(root):
-    """The search ends at what the server can do: less than 200 requests/s.
+    """The search must end near the server's limit, which is at most 200 requests/s.
 
-    Its single thread uses 5 ms of CPU time per request. At a higher rate r its queue grows: in the
-    middle of a step of 2 s a request waits (r - 200) / 200 s. So p50 <= 100 ms is kept up to 220/s,
-    and the search resolves 5 %.
+    The limit follows from the server's single thread, which uses 5 ms of CPU time per request. At a
+    higher rate r the server's queue grows: in the middle of a step of 2 s a request waits
+    (r - 200) / 200 s. So the objective p50 <= 100 ms may be kept up to 220 requests/s. The answer
+    may be 5 % higher, because this is the resolution of the search.
     """
     ends = ("--rate", "50", "--rate", "800", "--duration", "2")
     with tiny(0, BURN_MS="5") as server:

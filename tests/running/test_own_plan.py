@@ -1,6 +1,6 @@
-"""Tests of planning a run on a user's API: what is refused before anything is started.
+"""Tests of planning a run on a user's API: which input is refused before anything is started.
 
-Other tests check which process is found as the server.
+Further tests check which process counts as the server.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ def other(server):
 
 @pytest.fixture
 def api(server):
-    """Return the UserApi of the server."""
+    """Return the UserApi that is planned for the server."""
     return plan_user_api(Asked(urls=(server.url,)), None, None).campaign.owns[0]
 
 
@@ -73,7 +73,7 @@ def refusal(**asked):
     return said
 
 
-# --- where ----------------------------------------------------------------------------------------
+# --- the address of the server --------------------------------------------------------------------
 
 ADDRESSES = {
     "http://127.0.0.1:1/": (
@@ -304,7 +304,8 @@ def test_ports_that_a_script_may_ask_are_in_the_plan_and_said(server, tmp_path):
 def answering(*statuses):
     """Run a server that answers with these statuses in turn, over and over again.
 
-    Yield the server, and the list of the statuses that it has sent.
+    For a status of 0 the server sends no answer. Yield the server, and the list of the statuses
+    that it has used.
     """
 
     @contextlib.contextmanager
@@ -355,7 +356,7 @@ def test_a_server_that_answers_some_requests_is_accepted(statuses, enough, asked
     ],
 )
 def test_a_server_that_answers_no_request_is_refused(statuses, words):
-    """A server that never answers with success is refused, and the error names all statuses."""
+    """A server is refused if none of its answers is a success; the error names the statuses."""
     with answering(*statuses) as (running, given), pytest.raises(LabError, match=words):
         require_answer("it", running, "/")
     assert len(given) == MOST_ASKED
@@ -377,7 +378,7 @@ def test_all_that_a_script_reads_is_known_wherever_it_lies(tmp_path):
     (tmp_path / "shared" / "x.js").write_text("export const x = 1;")
     (tmp_path / "a" / "ids.csv").write_text("1,2\n")
     (tmp_path / "a" / "unused.csv").write_text("3\n")
-    path = tmp_path / "a" / "b" / "own.js"  # the name that the lab's wrapper script has, too
+    path = tmp_path / "a" / "b" / "own.js"  # the lab's wrapper script has the same name
     path.write_text(
         "import { x } from '../../shared/x.js';\nconst ids = open('../ids.csv');\nexport const "
         "options = { vus: x };\nexport default async function () {}"
@@ -390,11 +391,11 @@ def test_all_that_a_script_reads_is_known_wherever_it_lies(tmp_path):
     assert (found.name, found.unused) == ("a/b/own.js", ("options.vus",))
 
 
-# --- the fence ------------------------------------------------------------------------------------
+# --- the fence: which hosts and ports a script may reach ------------------------------------------
 
 
 def at(port, address="127.0.0.1", host=""):
-    """Return a Running that gets no requests; only its address matters."""
+    """Return a Running with this address; nothing else of it matters, because it is not loaded."""
     return Running(1, port, lambda: None, lambda: None, address=address, host=host)
 
 
@@ -436,9 +437,9 @@ export default function () {
 
 
 def asked(k6, folder, options, urls):
-    """Let a real k6 send a GET to each URL, restricted by a fence's options.
+    """Let a real k6 send a GET to each URL, restricted by the `options` of a fence.
 
-    Return k6's error_code for each URL; 0 means that there was an answer.
+    Return k6's error_code for each URL. A code of 0 means that there was an answer.
     """
     script = folder / "ask.js"
     script.write_text(ASK_ALL)
@@ -470,9 +471,10 @@ FENCED = [
     ("series", "host"), long_but([("v1", "127.0.0.1"), ("v2", "127.0.0.1")], FENCED)
 )
 def test_a_real_k6_reaches_the_permitted_ports_only(tmp_path, series, host):
-    """A script in a real k6 reaches the permitted ports, and no other ones.
+    """A script in a real k6 reaches the permitted ports of the host, and no other port or host.
 
-    The programs that listen there also count their connections.
+    The test checks this by k6's error codes, and by the requests and connections that the programs
+    at some of the ports receive.
     """
     k6 = real_lab.k6_of(series)
     address = "::1" if host == "[::1]" else "127.0.0.1"
@@ -504,7 +506,7 @@ def test_a_real_k6_reaches_the_permitted_ports_only(tmp_path, series, host):
         assert select.select(silent, [], [], 0)[0] == [], "somebody connected"
 
 
-# --- which process --------------------------------------------------------------------------------
+# --- which process is the server ------------------------------------------------------------------
 
 WORKERS = """
 import os, socket, sys, time
@@ -530,7 +532,7 @@ time.sleep(60)
 
 @contextlib.contextmanager
 def listening(how, address="127.0.0.1", port=0):
-    """Run a program that listens, alone or with two workers; yield its pid and its port."""
+    """Run a program that listens, alone or with two workers; yield the program's pid and port."""
     argv = [sys.executable, "-c", WORKERS, how, address, port]
     with real_lab.process(*argv, stdout=subprocess.PIPE, text=True) as process:
         yield process.pid, int(process.stdout.readline())
@@ -538,10 +540,10 @@ def listening(how, address="127.0.0.1", port=0):
 
 @pytest.mark.parametrize("how", ["kept", "left", "each"])
 def test_workers_count_as_their_parent(how):
-    """Workers count as their parent, in all three ways in which they can share its address.
+    """If workers share the address of their parent, the parent counts as the server.
 
-    The workers inherit the parent's socket, the parent then closes that socket, or each worker has
-    a socket of its own.
+    There are three ways to share the address: the workers inherit the parent's socket, they inherit
+    it and the parent then closes it, or each worker opens a socket of its own.
     """
     with listening(how) as (pid, port):
         wait_for(lambda: leaders("127.0.0.1", port) == [pid], 10)
@@ -595,7 +597,7 @@ def test_the_generator_gets_what_the_server_may_not_use(server, api):
         move(0)
 
 
-# --- what is held against it ----------------------------------------------------------------------
+# --- the checks of a trial, and the conditions of a comparison ------------------------------------
 
 
 def test_each_check_of_a_users_api_fails_by_itself():
@@ -651,7 +653,7 @@ def test_runs_of_different_scripts_are_not_compared_as_one(api):
     assert conditions(a, a, trials, force=False) == ()
 
 
-# --- several against each other -------------------------------------------------------------------
+# --- several servers ------------------------------------------------------------------------------
 
 
 def test_two_servers_are_compared_in_sessions(server, other):

@@ -22,7 +22,7 @@ APART = "requests to other ports are in no rate and no percentile"
 
 @pytest.fixture
 def two_servers():
-    """Yield a server that takes 20 ms (that of the URL) and a fast one at another port."""
+    """Yield a slow server (20 ms), for the URL of the run, and a fast server at another port."""
     with contextlib.ExitStack() as stack:
         slow = stack.enter_context(tiny(20))
         yield slow, stack.enter_context(tiny(1, port=free_port() + 1))
@@ -73,10 +73,11 @@ def test_a_hard_coded_url_that_is_the_server_s_is_measured(root, two_servers):
 
 @pytest.mark.timed
 def test_requests_to_an_allowed_port_are_not_the_servers(root, two_servers):
-    """Requests of a script to an allowed port do not count as requests to the server.
+    """If a script sends requests to an allowed other port, these do not count as requests to the
+    server.
 
-    The script sends two requests to a fast server on that port for each request to the slow server.
-    If all requests were counted together, the median would be that of the fast server.
+    For each request to the slow server, the script sends two requests to a fast server on the other
+    port. If all requests were counted together, the median would be that of the fast server.
     """
     slow, quick = two_servers
     port = quick.url.rpartition(":")[2]
@@ -89,7 +90,7 @@ def test_requests_to_an_allowed_port_are_not_the_servers(root, two_servers):
     assert 20 < trial["latency_p50_ms"] < 30
     assert found[APART]["detail"] == f"400 requests to port {port}, of which 200 failed"
     assert all(check["ok"] for check in found.values())
-    assert quick.seen["requests"] >= 400  # 400 of the load, and more of the warm-up
+    assert quick.seen["requests"] >= 400  # 400 from the load, and others from the warm-up
     assert trial["iteration_mean_ms"] > 21
     assert f"sent 400 requests to port {port} beside 200 to the server" in " ".join(
         made.result["findings"]
@@ -150,7 +151,7 @@ def test_a_script_that_asks_only_other_ports_fails(root, two_servers):
 @pytest.mark.timed
 @pytest.mark.long
 def test_a_server_that_fails_every_second_request_is_measured(root):
-    """A server whose every second answer is a failure is measured, and the failures are printed."""
+    """If a server fails every second request, it is measured, and the failures are printed."""
     with tiny(5) as server:
         made = run(root, *CLOSED, "--repeats", "2", url=f"{server.url}/flaky")
     assert "5 of 10 first requests" in made.done.stderr

@@ -22,9 +22,10 @@ pytestmark = [
 
 
 def test_a_process_that_already_runs_is_profiled_by_its_port(root):
-    """A running process can be profiled by its port: perf finds the 2 ms of CPU time of an answer.
+    """A process that already runs can be profiled, because the lab finds the process by its port.
 
-    perf also finds the answer's call to receive and its call to send.
+    For each request, perf must find the 2 ms of CPU time, one system call to receive and one system
+    call to send.
     """
     with tiny(0, BURN_MS="2") as server:
         made = run(root, *CLOSED, "--profile", url=f"{server.url}/chunks")
@@ -51,7 +52,10 @@ ENTRYPOINT ["/server"]
 
 
 def burnt_us(made):
-    """Return the µs per request, by slice, in the reference server's function of known cost."""
+    """Return the CPU time per request, in µs, of the reference server's function of known cost.
+
+    The result is a series with one element per recorded slice.
+    """
     tables = made.folder / "tables"
     slices = pd.read_parquet(tables / "profile_slices.parquet").query("kind == 'recorded'")
     stacks = pd.read_parquet(tables / "profiles.parquet")
@@ -69,9 +73,9 @@ def reference_binary():
 @pytest.mark.docker
 @real_lab.needs_docker()
 def test_a_folder_s_container_is_profiled_by_name(root):
-    """A program in a container is profiled by the names of its functions.
+    """The profile of a program in a container names the program's functions.
 
-    Its image contains only the program.
+    The container's image contains only the program.
     """
     folder = root / "mine"
     folder.mkdir()

@@ -1,4 +1,7 @@
-"""Tests of the tables of a script whose servers are loaded in slices, against k6's raw samples."""
+"""Tests that compare the tables of a run in slices with k6's raw samples.
+
+The load is a user's script on two servers.
+"""
 
 import gzip
 import json
@@ -26,7 +29,7 @@ export default function () {
 
 
 PATHS = {"GET /items/{id}": "/items/", "GET /flaky": "/flaky"}
-"""For each endpoint, a part of its URLs by which the test finds them."""
+"""Endpoint -> a text that the URLs of this endpoint, and no other URLs, contain."""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +39,10 @@ def lab(tmp_path_factory):
 
 @dataclass(frozen=True)
 class Seen:
-    """One server's rows of the tables, and k6's points by metric, without slices left out."""
+    """One server's rows of the tables, and k6's data points by metric.
+
+    `points` has no data points of slices that the tables leave out.
+    """
 
     trial: pd.Series
     endpoints: pd.DataFrame
@@ -48,7 +54,10 @@ class Seen:
 
 @pytest.fixture(scope="module")
 def seen(in_lab):
-    """Load two servers that take 2 and 4 ms with a script of two requests, in six slices each."""
+    """Load two servers (2 ms and 4 ms) with the script, in six slices each.
+
+    Return what was seen of each server.
+    """
     with tiny(2) as quick, tiny(4, port=free_port() + 1) as slow:
         urls = ("--url", quick.url, "--url", slow.url, "--probe-path", "/x")
         made = run(in_lab, *urls, "--vus", "4", "--iterations", "1200", script=SCRIPT)

@@ -72,8 +72,9 @@ def test_a_script_over_tls_of_ip_version_6_accepts_any_certificate(root, server,
 @pytest.mark.timed
 @pytest.mark.long
 def test_a_server_over_tls_is_compared_with_one_without(root, server, authority):
-    """Two servers that differ only in TLS are compared: each request opens a new connection, so
-    that the cost of the handshake shows.
+    """A server with TLS is compared with the same server without TLS.
+
+    Each request opens a new connection, so that the CPU time of the handshakes shows.
     """
     with (
         plain_api(server, authority.certificate(), delay_ms=5) as secured,

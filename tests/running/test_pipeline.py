@@ -1,6 +1,6 @@
-"""Tests of the whole pipeline with a fake server, k6 and wrk.
+"""Tests of the whole pipeline, with a fake server, a fake k6 and a fake wrk.
 
-Known counts come back in the tables, and every fault becomes a stored result.
+The tables must contain the known counts, and every fault must become a stored result.
 """
 
 import gzip
@@ -36,7 +36,7 @@ def test_all_trials_are_sealed_and_in_the_journal(finished):
     for record in finished.records:
         planned = [] if record["attempt"] > 1 else ["planned"]
         assert stories.pop(record["trial_id"]) == [*planned, "running", "raw", "sealed"]
-    # The remaining attempts are those that the machine disturbed.
+    # The remaining stories are those of attempts that the machine disturbed.
     assert all(
         story == ["planned", "running", "raw", "failed"][".a" in name :]
         for name, story in stories.items()
@@ -148,8 +148,9 @@ def test_what_is_left_of_a_cut_off_file_can_be_salvaged(copied):
     trials = pd.read_parquet(copied / "tables" / "trials.parquet").set_index("trial_id")
     row = trials.loc[raw.parent.name]
     others = standing(trials.drop(raw.parent.name).reset_index())
-    # A request is complete with its point of http_req_receiving; http_req_failed is optional. The
-    # last request may be cut off.
+    # A request is complete if its data point of http_req_receiving is in the file; that of
+    # http_req_failed may be missing. The last of these requests may be incomplete because of the
+    # cut.
     complete = cut.count(b'"metric":"http_req_receiving","type":"Point"')
     assert complete - 1 <= row["requests"] <= complete
     assert row["status"] == "failed"
@@ -184,7 +185,7 @@ FAULTS = {
     ],
     CLOSE: [("close-mode-keeps-alive", "7 close mode proven by accepted connections")],
 }
-"""For each trial, the faults that it can show, and the message of each in the trial's record."""
+"""Trial -> the faults to cause in it, each with the message that the record must contain."""
 
 
 @pytest.mark.fault(
@@ -194,7 +195,7 @@ FAULTS = {
 )
 @pytest.mark.parametrize("trial", long_but([WRK], FAULTS))
 def test_a_fault_is_a_stored_result_with_its_reason(tmp_path, trial):
-    """Each fault of a server fails its trial, and the trial is stored with the reason."""
+    """If the server or a generator has a fault, the trial fails and is stored with the reason."""
     faults = {f"b{number:02}": each for number, each in enumerate(FAULTS[trial], start=1)}
     campaign = fake_lab.make(tmp_path, len(faults), ALONE[trial])
     fake_lab.fault(tmp_path, "\n".join(f"{fault} {block}" for block, (fault, _) in faults.items()))

@@ -1,4 +1,4 @@
-"""Tests of the benchmark of profiling: ratios of known rates."""
+"""Tests of the benchmark of profiling: the ratios that it calculates from known rates."""
 
 import pandas as pd
 import pytest
@@ -8,7 +8,11 @@ from runner.profiled import KINDS
 
 
 def test_a_known_cost_is_the_ratio_of_rates():
-    """Let recorded slices have 0.9 and 0.8 of two servers' plain rates, and counted ones 0.5."""
+    """The rates in recorded slices are 0.9 times (first server) and 0.8 times (second server) the
+    rates in plain slices. In counted slices they are 0.5 times the rates in plain slices.
+
+    The mean ratio must be the geometric mean of the servers' ratios.
+    """
     rows = [
         {
             "trial_id": server,

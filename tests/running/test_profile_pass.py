@@ -1,4 +1,4 @@
-"""Tests of a run's profiles: after an interruption, with a time budget, and without perf."""
+"""Tests of profiling in a run that is interrupted, that has a time budget, or that lacks perf."""
 
 import contextlib
 import json
@@ -78,7 +78,7 @@ def test_profiles_beyond_the_budget_are_left(tmp_path, monkeypatch, fit, left):
     assert said == ((expected,) if left else ())
 
 
-# --- in a lab of scripts --------------------------------------------------------------------------
+# --- in a lab in which servers and generators are scripts -----------------------------------------
 
 LOAD = real_lab.load(
     "wrk-matrix", modes=["keepalive"], connections=4, duration_s=0.3, warmup_s=0.1, profile=True

@@ -1,6 +1,7 @@
-"""Tests of resuming a run: it goes on however it ended, but only under the same conditions.
+"""Tests of resuming a run, which must be possible no matter how the run was interrupted.
 
-Plan, files and machine must be the same, and sealed files must not have changed.
+It must be refused if the conditions have changed: plan, files and machine must be the same as
+before, and sealed files must be unchanged.
 """
 
 import json
@@ -32,7 +33,10 @@ def without(run, trial_id):
 
 @pytest.fixture
 def copied(finished):
-    """Yield a function that copies the run under another name; remove the copies after the test."""
+    """Yield a function that copies the finished run under another name; later remove the copies.
+
+    The function can also change the copy's run.json, and cut off the last trial.
+    """
     made = []
 
     def copy(name, *, cut_off=False, campaign=None, **manifest):
@@ -54,9 +58,10 @@ def copied(finished):
 
 @pytest.fixture
 def resumed(finished, bench, monkeypatch):
-    """Return a function that resumes a run, and checks exit code and message.
+    """Return a function that resumes a run in this process, and checks exit code and message.
 
-    The run must have no remaining trial, or must not be resumable.
+    It is only for runs in which nothing is measured, because no trial is left or because resuming
+    is refused.
     """
     monkeypatch.setenv("BENCH_ROOT", str(finished.root))
 
@@ -72,14 +77,15 @@ def resumed(finished, bench, monkeypatch):
     "the runner dies as it writes a trial's last line", "the trial is sealed, and not repeated"
 )
 def test_a_runner_that_died_after_the_record_has_sealed_it(finished, copied, resumed):
-    """A trial whose record is written counts as sealed, even if the journal lacks its last line.
+    """A trial whose record is written counts as sealed, even if its last line in the journal is
+    incomplete.
 
-    The journal is cut off within that line, as if the runner had died while writing it.
+    The journal is cut off within this line, as if the runner had died while writing the line.
     """
     run = copied("unwritten")
     lines = run.journal.read_text().splitlines(keepends=True)
     last = max(number for number, line in enumerate(lines) if '"sealed"' in line)
-    # Of the last line only a part was written.
+    # Only a part of the last line was written.
     run.journal.write_text("".join(lines[:last]) + lines[last][:-20])
     resumed("unwritten", 0, "no trial is left to run")
     states = run.states()
@@ -216,9 +222,10 @@ def test_a_run_whose_beginning_is_unknown_does_not_go_on(copied, resumed, name):
 
 
 def test_a_run_that_was_only_created_is_resumed_like_one_that_was_interrupted(finished, copied):
-    """A run that has no trial yet is resumed, and ends like a whole run.
+    """If a run was created but has no trial yet, resuming it gives the same trials and tables as a
+    run that was not interrupted.
 
-    This works because a new run is also created first and then measured like a resumed one.
+    The reason is that every new run is created first, and then measured like a resumed run.
     """
     run = copied("created")
     planned = [line for line in run.journal.read_text().splitlines(True) if '"planned"' in line]
@@ -240,7 +247,10 @@ def test_a_run_that_was_only_created_is_resumed_like_one_that_was_interrupted(fi
 )
 @pytest.mark.parametrize(("attempts", "goes_on"), [(2, True), (1, False)])
 def test_a_disturbed_trial_is_repeated_when_the_run_goes_on(finished, copied, attempts, goes_on):
-    """A run that ended after a disturbed trial repeats the trial when it is resumed."""
+    """If a run was interrupted after a disturbed trial, the resumed run repeats this trial.
+
+    It does not repeat the trial if the campaign allows only one attempt.
+    """
     run = copied("cut-off", campaign={"attempts": attempts})
     edit(run.trial(K6) / "trial.json", status="failed", disturbed=True)
     run.append("failed", K6)

@@ -1,4 +1,7 @@
-"""Tests of sessions: their plan, the checks of each slice, and that a session counts as a whole."""
+"""Tests of sessions: the plan of a session, and the checks of each slice.
+
+Further tests check that a session counts only as a whole.
+"""
 
 import json
 import re
@@ -49,8 +52,8 @@ def test_no_server_is_favoured_by_its_place(servers, slices):
     assert Counts(order) == dict.fromkeys(
         [(name, place) for name in names for place in range(1, slices + 1)], 1
     )
-    # The order in each pair of places is a palindrome, so that a steady drift over the pair adds
-    # the same to every server.
+    # The order in each pair of places is a palindrome. So a steady drift of the machine during the
+    # pair changes the means of all servers by the same amount.
     for start in range(0, len(order), 2 * servers):
         pair = [name for name, _ in order[start : start + 2 * servers]]
         assert pair == pair[::-1]
@@ -63,7 +66,7 @@ def test_no_server_is_favoured_by_its_place(servers, slices):
 
 
 def test_each_server_follows_each_other_equally_often():
-    """Each server follows each other one about equally often.
+    """Each of four servers follows each of the other servers about equally often.
 
     The order is that of a whole Williams square of four servers, forwards and backwards.
     """
@@ -95,7 +98,7 @@ def test_iterations_are_shared_out_over_the_slices():
 def stitch(t_s, cpu_s, *slices, subject="server", **more):
     """Stitch the slices of a subject's counters together.
 
-    Each slice is a pair of begin and length in seconds.
+    Each of `slices` is a pair (begin, length), in seconds.
     """
     windows = [
         Window(round(begin * 1e9), length, round(begin * 1e9), round((begin + length) * 1e9))
@@ -105,9 +108,9 @@ def stitch(t_s, cpu_s, *slices, subject="server", **more):
 
 
 def test_slices_are_put_together_as_if_there_were_no_pause():
-    """What happens in the pause between two slices does not count.
+    """The CPU time that a server uses between two slices does not count.
 
-    The server uses 30 % of a core in two slices of 2 s, and 90 % in the 5 s between them.
+    The server uses 30 % of a core in two slices of 2 s, and 90 % in the 5 s between the slices.
     """
     t_s = np.arange(-1.0, 10.01, 0.05)
     cpu_s = np.cumsum(np.where((t_s > 2.02) & (t_s <= 7.02), 0.9, 0.3) * 0.05)
@@ -121,7 +124,10 @@ def test_slices_are_put_together_as_if_there_were_no_pause():
 
 
 def test_no_peak_spans_two_slices():
-    """Two slices of 0.6 s at 100 % have a peak over 0.5 s, but none over 1 s."""
+    """In two slices of 0.6 s at 100 % of a core, there is a peak over 0.5 s, but no peak over 1 s.
+
+    A slice of 0.6 s does not contain any period of 1 s.
+    """
     t_s = np.arange(0.0, 3.01, 0.05)
     found = stitch(t_s, t_s, (0, 0.6), (2, 0.6))
     assert np.isnan(found.peak_pct(0.0, 1.2, 1.0))
@@ -188,9 +194,9 @@ def test_percentiles_of_slices_are_those_of_all_requests(tmp_path):
 
 
 def pipeline(test):
-    """Mark a test that uses a lab of scripts as long, so that `make test` leaves it out.
+    """Mark a test with fake servers and generators as long, so that `make test` leaves it out.
 
-    `make test` has a test with a real session instead (test_own_api.py).
+    `make test` runs a test with a real session instead (in test_own_api.py).
     """
     return pytest.mark.timed(pytest.mark.long(test))
 
@@ -214,9 +220,8 @@ def test_every_slice_is_kept_counted_and_idle_servers_are_idle(finished):
     assert trials.set_index("trial_id")["requests"].to_dict() == kept["requests"].sum().to_dict()
     for _, of_session in slices.groupby("session"):
         assert sorted(of_session["position"]) == [1, 2, 3, 4]
-        assert (
-            of_session.groupby("place")["kept"].nunique().eq(1).all()
-        )  # a slice is kept for all servers, or for none
+        # The slices in a place are kept for all servers, or for no server.
+        assert of_session.groupby("place")["kept"].nunique().eq(1).all()
     for record in finished.records:
         assert all(check["ok"] for check in record["checks"])
         details = {check["name"]: check["detail"] for check in record["checks"]}
@@ -245,9 +250,10 @@ def session(finished, tmp_path):
 
 
 def fill_cpus(folder, trial, cores, begin_ns, end_ns):
-    """Rewrite the counters of a trial's host.
+    """Rewrite the host's counters in a trial's samples.
 
-    Afterwards programs used this many cores between two times, and no CPU time otherwise.
+    Afterwards the samples say that programs used `cores` CPU cores from `begin_ns` to `end_ns`, and
+    no CPU time before and later.
     """
     path = folder.trial(trial.trial_id) / "resources.parquet"
     table = pq.read_table(path)
@@ -263,8 +269,10 @@ def fill_cpus(folder, trial, cores, begin_ns, end_ns):
     ("workload", "host_cpus", "disturbed"),
     [
         ("wrk-matrix", 2, True),
-        ("wrk-matrix", 64, False),  # other programs may have run on other CPUs
-        ("own-get", 2, False),  # the time may be that of other processes of the user's server
+        # With 64 CPUs, the other programs may have run on CPUs that the lab does not use.
+        ("wrk-matrix", 64, False),
+        # On a user's API, other processes of the user's server may have used the CPU time.
+        ("own-get", 2, False),
     ],
 )
 def test_who_took_cpu_is_judged_by_slices_as_by_trials(session, workload, host_cpus, disturbed):
@@ -291,10 +299,10 @@ def test_who_took_cpu_is_judged_by_slices_as_by_trials(session, workload, host_c
 
 @pipeline
 def test_a_server_whose_only_slice_is_left_out_has_numbers(session):
-    """A server that died in its first slice, which is left out, has numbers all the same.
+    """If a server died in its first slice, it has numbers even if the place of this slice is left
+    out.
 
-    The slice is left out because another program took CPU time from the other server in the same
-    place.
+    The place is left out because another program took CPU time from the other server there.
     """
     folder, measured = session
     (one, whole), (other, cut) = measured.items()
@@ -316,7 +324,7 @@ class Lab(hit_lab.Lab):
     block = "s02"
 
     def sealed(self):
-        """Return the sealed files, except for the session that is hit, because it is repeated."""
+        """Return the sealed files, except those of the second session, because it is repeated."""
         return {path: digest for path, digest in super().sealed().items() if "s02" not in path}
 
     def names(self):
@@ -342,7 +350,7 @@ def test_a_runner_killed_again_and_again_loses_the_session_only(tmp_path):
             lab.start(following, "s02", "--resume", lab.run.name)
     lab.assert_it_goes_on_to_its_end()
     attempts = pd.DataFrame(records(lab.run).values()).groupby("session")["attempt"].nunique()
-    assert attempts.eq(1).all()  # all trials of a session are of the same attempt
+    assert attempts.eq(1).all()  # all trials of a session have the same number of attempt
 
 
 @pytest.mark.fault(

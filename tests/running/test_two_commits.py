@@ -1,4 +1,4 @@
-"""Tests of `bench ab` on a repository whose commits need known CPU times."""
+"""Tests of `bench ab` on a repository whose commits use known CPU times per request."""
 
 import json
 import re
@@ -15,15 +15,19 @@ from runner.running.two_commits import round_down
 
 SERVER = ("--build", repo.BUILD, "--start", repo.START)
 SHORT = real_lab.with_changed("runner.running.two_commits", "m.CLOSED_SLICES = 1; m.RATE_SHARE = 0")
-"""A program like `bench` with one slice per session and without an open load.
+"""A program like `bench`, but with one slice per session and without an open load.
 
-It is faster, but needs as many sessions, because the rule is the same.
+A session takes less time than with `bench`. The number of sessions is the same, because the rule by
+which the commits are judged is the same.
 """
 
 
 @pytest.fixture
 def shop(tmp_path):
-    """Make a repository with three commits whose requests take 1, 1 and 1.25 ms of CPU time."""
+    """Make a repository with three commits of a server.
+
+    Each request uses 1 ms of CPU time in the first two commits, and 1.25 ms in the third commit.
+    """
     folder = repo.begin(tmp_path / "shop")
     repo.commit(folder, "base", server__py=repo.server(1.0))
     repo.git(folder, "branch", "base")
@@ -34,7 +38,7 @@ def shop(tmp_path):
 
 
 def ab(root, folder, *arguments, code=None, **how):
-    """Run `bench ab` in the lab `root` on a folder."""
+    """Run `bench ab` in the lab `root` on the repository in `folder`."""
     return real_lab.bench(root, "ab", "--folder", str(folder), *arguments, code=code, **how)
 
 
@@ -43,8 +47,9 @@ def ab(root, folder, *arguments, code=None, **how):
 @real_lab.needs("k6")
 @real_lab.needs_two_cpus
 def test_a_commit_that_burns_a_fifth_more_is_worse(root, shop, tmp_path):
-    """A commit whose server burns a fifth more CPU time, by the clock of its own thread, is called
-    worse.
+    """A commit is called worse if its server uses about a fifth more CPU time per request.
+
+    The server burns 0.25 ms more per request, measured by the CPU-time clock of its thread.
     """
     before = repo.state(shop)
     files = ("--markdown", str(tmp_path / "out.md"), "--junit", str(tmp_path / "out.xml"))
@@ -59,7 +64,7 @@ def test_a_commit_that_burns_a_fifth_more_is_worse(root, shop, tmp_path):
     assert case is not None and case.attrib["name"].startswith("CPU time per request, own-get")
     assert repo.state(shop) == before
     assert not list(tmp_path.glob("bench-*"))
-    # The result is a run like any other, of which a report can be made.
+    # The result is a run like any other, so it can have a report.
     real_lab.bench(root, "report", "latest", code=0)
 
 
@@ -120,9 +125,7 @@ def test_equal_commits_and_a_dirty_tree_are_named(root, shop):
 @real_lab.needs("k6")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_when_it_is_ended(root, shop, tmp_path, number):
-    """If the run is ended during the build, none of the processes is left that the build has
-    started.
-    """
+    """If `bench ab` is ended during a build, no process that the build started is left."""
     before = repo.state(shop)
     temporary = tmp_path / "temporary"
     temporary.mkdir()
@@ -135,7 +138,7 @@ def test_nothing_is_left_when_it_is_ended(root, shop, tmp_path, number):
     runner.communicate(timeout=30)
     assert runner.returncode in (130, -signal.SIGKILL)
     fake_lab.wait_for(lambda: not psutil.pid_exists(pid), 20)
-    if number == signal.SIGKILL:  # then only the next command of the lab removes the folder
+    if number == signal.SIGKILL:  # only the next command of the lab can remove the folder
         real_lab.bench(root, "clean", code=0, TMPDIR=str(temporary))
     assert not list(temporary.glob("bench-*"))
     assert repo.state(shop) == before
