@@ -1,4 +1,4 @@
-"""A figure is a `Chart`: a frozen value with a tidy frame.
+"""Represent each figure as a `Chart`, a frozen value with a tidy frame.
 
-`drawing` draws the chart. `sentences` describes it in words and turns it into a table.
+`drawing` draws a chart. `sentences` describes a chart in words and turns it into a table.
 """

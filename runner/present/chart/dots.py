@@ -19,9 +19,9 @@ from runner.present.look.palette import PROBE, Identity, pale
 
 ROW_IN = 0.28
 BELOW = 0.3
-"""Distance, in rows, between a server's row and the marks of the probe below that row."""
+"""Distance between a server's row and the probe's marks below that row; the unit is one row."""
 LABEL_PT = 7.0  # distance between a dot and its number
-ABOVE_PT = 6.8  # distance between the middle of the number and the line of the range
+ABOVE_PT = 6.8  # distance by which the middle of the number is above the line of the range
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,9 +29,10 @@ class DotPanel:
     """A panel with one row for each server of its group.
 
     `rows` has the columns of a chart's frame: y is the value of a dot, and low and high are the
-    ends of its range. A server may have several dots in its row. With `names_series`, the number
-    beside each dot begins with the dot's `series`. `words` are printed above the panel. `second`
-    has the values of a second client; they are drawn as grey marks below the rows.
+    ends of the range around this value. A server may have several dots in its row. With
+    `names_series`, the text beside each dot begins with the dot's `series`. `words` are printed
+    above the panel. `second` contains the values that a second client measured; they are drawn as
+    grey marks below the rows.
     """
 
     rows: pd.DataFrame
@@ -42,9 +43,9 @@ class DotPanel:
 
 @dataclass(frozen=True, eq=False)
 class DotGroup:
-    """Panels beside each other that have the same servers as rows, the first server on top.
+    """Panels side by side with the same servers as rows; the first server is on top.
 
-    A panel is None if nothing was measured there.
+    A panel is None if there are no measurements for it.
     """
 
     name: str
@@ -55,8 +56,8 @@ class DotGroup:
 def draw_dots(chart: Chart, groups: Sequence[DotGroup], axes: Sequence[Axis]) -> Figure:
     """Return the figure, with a row of panels for each group and a column for each axis.
 
-    Equal axes have equal limits, so that their panels can be compared. A linear axis begins at
-    zero.
+    Panels with equal axes have equal limits, so that these panels can be compared. A linear axis
+    begins at zero.
     """
     longest = [server for group in groups for server in group.servers]
     every = [panel for group in groups for panel in group.panels if panel is not None]
@@ -148,7 +149,7 @@ def _fill(ax: Axes, chart: Chart, group: DotGroup, panel: DotPanel) -> None:
 
 
 def _label(ax: Axes, rows: pd.DataFrame, place: float, panel: DotPanel) -> None:
-    """Write its number beside each dot of a row, unless the next dot is in the way."""
+    """Write each dot's number beside the dot, unless the next dot of the row is in the way."""
     x_in = ax.transData.transform([(x, place) for x in rows["y"]])[:, 0] / style.figure_of(ax).dpi
     following_in = [*x_in[1:], math.inf]
     for row, here_in, next_in in zip(rows.to_dict("records"), x_in, following_in, strict=True):
@@ -160,7 +161,7 @@ def _label(ax: Axes, rows: pd.DataFrame, place: float, panel: DotPanel) -> None:
 def _draw_dot(ax: Axes, row: dict[Any, Any], place: float, look: Identity) -> None:
     """Draw a server's dot, and its range as a pale line behind the dot.
 
-    A dot is hollow and pale if its server is not ranked by it.
+    A dot is hollow and pale if the server is not ranked by the dot's value.
     """
     color = look.color if row["solid"] else pale(look.color)
     if math.isfinite(row["low"]) and math.isfinite(row["high"]):

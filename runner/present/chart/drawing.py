@@ -1,4 +1,7 @@
-"""Draw a chart: a panel per load, or per server and load with the other servers in grey behind."""
+"""Draw a chart with a panel per load, or with a panel per server and load.
+
+In the panel of one server, the other servers are drawn in grey behind it.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -24,17 +27,17 @@ OTHERS: Any = {
     "label": "_other",
     "zorder": 1,
 }
-"""Style of the other servers' lines, behind the line of a panel's own server."""
-THIN: Any = (0, (4, 2))  # dashes of a line to an unranked point
+"""Style of the lines of other servers, which are drawn behind the line of a panel's own server."""
+THIN: Any = (0, (4, 2))  # dash pattern of a line that leads to an unranked point
 MOST_IN_A_PANEL = 4
-"""If there are more servers than this, they do not share a panel: each has a small panel."""
+"""At most this many servers share a panel; if there are more, each server has a small panel."""
 PANELS_ACROSS = 3
 """Number of small panels per row, for up to `MOST_IN_ROWS_OF_THREE` servers."""
 MOST_IN_ROWS_OF_THREE = 6
 CROWDED_ACROSS = 5
 """Number of small panels per row, for more than `MOST_IN_ROWS_OF_THREE` servers."""
 FEWEST_SIZES = 3
-"""Smallest number of load sizes for which points with ranges are joined to a curve.
+"""Points with ranges are joined to a curve only if there are at least this many load sizes.
 
 With fewer sizes, each size has its own panel with a row per server.
 """
@@ -81,9 +84,9 @@ def lines_of(ax: Axes, rows: pd.DataFrame, **drawn: Any) -> None:
 
 
 def band(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
-    """Draw a curve with a band from low to high, and a mark at its last point.
+    """Draw a curve with a band from low to high, and a mark at the curve's last point.
 
-    The curve is pale if a point of it is not ranked.
+    The whole curve is pale if any of its points is not ranked.
     """
     known = rows[rows["y"].notna()]
     color = look.color if rows["solid"].all() else pale(look.color)
@@ -150,8 +153,8 @@ def bars(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
 def ridges(ax: Axes, chart: Chart, panel: str, bin_width: float, height: float) -> None:
     """Draw a ridge (the outline of a histogram) for each server of a panel, the first on top.
 
-    A dark line marks each server's `median`. The values of x are the centres of bins that are
-    `bin_width` wide in logarithms. An empty bin has no row in the frame.
+    A dark line marks each server's `median`. The values of x are the centres of bins. On the
+    logarithmic axis, each bin is `bin_width` wide. An empty bin has no row in the frame.
     """
     curves = {
         server: rows for server, rows in chart.of_panel(panel).items() if rows["y"].notna().any()
@@ -194,11 +197,14 @@ def ridges(ax: Axes, chart: Chart, panel: str, bin_width: float, height: float) 
 
 
 def seconds_axes(ax: Axes, start_s: float, stop_s: float) -> None:
-    """Set the axes of response times over the seconds of a load; call it after drawing."""
+    """Set the axes of a panel that shows response times over the seconds of a load.
+
+    Call this function after drawing, because the limits depend on what was drawn.
+    """
     ax.set_yscale("log")
     ax.set_xlim(start_s, stop_s)
     low, high = ax.get_ylim()
-    # Show at least a decade, so that a steady load looks steady.
+    # Let the axis span at least a factor of ten, so that a steady load looks steady.
     spare = max(1.0, math.sqrt(10 * low / high))
     style.limit(ax, "y", low / spare, high * spare, log=True)
 
@@ -215,9 +221,9 @@ def sheet(
 ) -> dict[Facet, Axes]:
     """Return an empty panel for each facet.
 
-    The heading of a panel is its server, its load if the chart has several loads, and the facet's
-    notes. Up to `alone` panels are drawn in one column, more panels in two columns. `panel_in` and
-    `right_in` have two sizes: for one column, and for two columns.
+    The heading of a panel consists of the server, the load if the chart has several loads, and the
+    facet's notes. Up to `alone` panels are drawn in one column, more panels in two columns.
+    `panel_in` and `right_in` each contain a size for one column and a size for two columns.
     """
     shown = chart.facets
     columns = 1 if len(shown) <= alone else 2
@@ -267,7 +273,7 @@ def facets(chart: Chart, mark: Mark = band) -> Figure:
         bound = rows["series"] == (chart.dashed or None)
         lines_of(ax, rows[~own & ~bound], **OTHERS)
         lines_of(ax, rows[own & bound], color=style.INK, lw=1.0, ls=DASHED, label="bound")
-        # The server's line is solid in its own panel, because a dashed line there is the bound.
+        # Draw the server's own line solid, because a dashed line in this panel means the bound.
         mark(ax, rows[own & ~bound], replace(chart.looks[facet.server], dash="-"), facet.server)
         style.limit(ax, "y", *limits, log=chart.y.log)
         ax.set_ylabel(chart.y.label)
@@ -301,7 +307,7 @@ def finish(ax: Axes, chart: Chart, panel: str) -> None:
 
 @dataclass(frozen=True)
 class _Plan:
-    """The rows of panels that a load needs, and the function that draws them."""
+    """The rows of panels that a load needs, and the function that fills these panels."""
 
     rows: list[style.PanelRow]
     fill: Callable[[Grid], None]
@@ -309,12 +315,12 @@ class _Plan:
 
 @dataclass(frozen=True)
 class Shared:
-    """A way to draw a chart: all servers of a load share one panel if there are few of them.
+    """A way to draw a chart in which few servers of a load share one panel.
 
-    The shared panel is `panel_in` high. If there are more servers, or with `apart`, each server has
-    a small panel, with the other servers in grey behind it. With `alone`, each server has a small
-    panel without the other servers, and servers without points have a panel, too. `finish` sets the
-    scales, limits and ticks of a panel.
+    The shared panel is `panel_in` high. If there are more than `MOST_IN_A_PANEL` servers, or with
+    `apart`, each server has a small panel, in which the other servers are drawn in grey behind it.
+    With `alone`, each server has a small panel without the other servers, even if the server has no
+    points. `finish` sets the scales, limits and ticks of a panel.
     """
 
     panel_in: float = 2.6
@@ -335,7 +341,7 @@ class Shared:
         return figure
 
     def _plan(self, chart: Chart, panel: str) -> _Plan:
-        """Return the rows of panels that a load needs, and the function that draws them."""
+        """Return the rows of panels that a load needs, and the function that fills these panels."""
         every = chart.of_panel(panel)
         curves = {
             server: rows for server, rows in every.items() if rows["y"].notna().any() or self.alone
@@ -399,7 +405,7 @@ class Shared:
             ax.tick_params(labelbottom=place + columns > last, labelleft=place % columns == 0)
         for ax in axes[last + 1 :]:
             ax.remove()
-        # Label the shared axes once, in the middle at the bottom and on the left.
+        # Label the shared axes only once: in the middle of the bottom and of the left edge.
         figure = style.figure_of(axes[0])
         first = axes[0].get_position()
         lowest = grid[-1][0].get_position()
@@ -422,7 +428,7 @@ def _fill_ranking(
 ) -> None:
     """Draw a panel for each x value, with a row for each server.
 
-    This replaces curves if there are too few x values.
+    These panels replace curves if there are too few x values for a curve.
     """
     style.heading(axes[0], chart.headings[panel][0], above_in=0.34)
     top = max(float(rows["high"].max()) for rows in curves.values())

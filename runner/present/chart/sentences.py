@@ -1,4 +1,4 @@
-"""Write the alternative text of a chart, short enough for somebody who listens to it.
+"""Write the alternative text of a chart, short enough to be listened to.
 
 Following WAI's tutorial on complex images (w3.org/WAI/tutorials/images/complex), the first sentence
 names the figure, its kind and its axes. The other sentences give the values, relations and trends
@@ -23,10 +23,10 @@ Lines = Mapping[str, pd.DataFrame]  # server -> its points in a panel
 
 
 def describe(chart: Chart) -> str:
-    """Return the alternative text of a figure: its kind, then the facts of each panel.
+    """Return the alternative text of a chart: the kind of chart, then the facts of each panel.
 
-    If the text would be too long, name only the first and the last server of each panel. If it is
-    still too long, leave out the last panels.
+    If the text would be too long, name only the first and the last server of each panel. If this
+    shorter text is still too long, leave out the last panels.
     """
     if chart.frame.empty:
         return f"Nothing is drawn of “{chart.title}”. {chart.nothing}"
@@ -56,8 +56,8 @@ def describe(chart: Chart) -> str:
 def fit(head: str, parts: Sequence[str], noun: str) -> str:
     """Return `head` and as many of `parts` as fit into `LIMIT` characters, at least one part.
 
-    Each part is a sentence about one `noun`, such as a load. A last sentence says how many are not
-    described.
+    Each part is a sentence about one item, such as a load, whose kind is named by `noun`. If some
+    parts do not fit, the last sentence says how many items are not described.
     """
     for kept in range(len(parts), 0, -1):
         left = len(parts) - kept
@@ -73,7 +73,7 @@ def fit(head: str, parts: Sequence[str], noun: str) -> str:
 
 
 def _clause(chart: Chart, panel: str, *, short: bool) -> str:
-    """Return a clause with a panel's facts, its pale points, and the notes above its facets."""
+    """Return a clause with a panel's facts, its pale points, and the notes of its facets."""
     curves = chart.of_panel(panel)
     known = {
         server: rows for server, points in curves.items() if len(rows := points.dropna(subset="y"))
@@ -98,8 +98,9 @@ def _clause(chart: Chart, panel: str, *, short: bool) -> str:
 def said(fact: Fact, known: Lines, names: Collection[str], *, short: bool = False) -> str:
     """Return a fact as a clause: `the medians are, shortest first, axum 250 ms and gin 280 ms`.
 
-    With `short`, and more than two servers, name only the first and the last server and how many
-    lie between them. Servers in `names` without a known value are reported as unknown.
+    With `short`, and more than two servers, name only the first and the last server, and say how
+    many servers lie between them. The clause ends with the servers among `names` for which no value
+    is known.
     """
     values = {
         name: value for name, rows in known.items() if math.isfinite(value := fact.value(rows))
@@ -130,7 +131,8 @@ def said(fact: Fact, known: Lines, names: Collection[str], *, short: bool = Fals
 def pale(known: Lines, *, short: bool = False) -> str:
     """Return a clause that says which points are pale.
 
-    With `short`, say only how many points are pale if some line has both pale and solid points.
+    With `short`, the clause only counts the pale points if some line has both pale and solid
+    points.
     """
     places = {
         name: list(rows.loc[~rows["solid"].astype(bool), "x"]) for name, rows in known.items()
@@ -151,9 +153,10 @@ def pale(known: Lines, *, short: bool = False) -> str:
 
 
 def grouped(texts: Mapping[str, str], form: str = "{text} ({names})", most: int = 4) -> list[str]:
-    """Return each text with the names that have it, the most frequent text first.
+    """Return each text with the names of the servers to which it applies, most frequent text first.
 
-    If there are more than `most` texts, the last item only counts the servers with other texts.
+    `texts` maps a server's name to its text. If there are more than `most` different texts, the
+    last item only counts the servers with the remaining texts.
     """
     ordered = Counter(texts.values()).most_common()
     named = [
@@ -166,12 +169,15 @@ def grouped(texts: Mapping[str, str], form: str = "{text} ({names})", most: int 
 
 
 def names_or_count(names: Sequence[str], most: int = 4) -> str:
-    """Return the names, or, if there are more than `most`, only their number: `7 servers`."""
+    """Return the names of servers; if there are more than `most`, return a count: `7 servers`."""
     return captions.joined(names) if len(names) <= most else captions.plural(len(names), "server")
 
 
 def ends(values: pd.Series[float]) -> str:
-    """Return the lowest and highest value, `98.2 to 99.1`; if both print alike, return one."""
+    """Return the lowest and highest value: `98.2 to 99.1`.
+
+    Return a single number if both values look the same when printed.
+    """
     low = number(float(values.min()))
     high = number(float(values.max()))
     return low if low == high else f"{low} to {high}"
@@ -180,7 +186,8 @@ def ends(values: pd.Series[float]) -> str:
 def to_table(chart: Chart) -> pd.DataFrame:
     """Return the points of a chart as a table of texts, with the columns server, x, y and range.
 
-    The table also has a column for the panel, or for the series, if the chart has several of them.
+    The table also has a column for the panel if the chart has several panels, and a column for the
+    series if the chart has several series.
     """
     frame = chart.frame
     columns = {

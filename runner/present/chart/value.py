@@ -1,6 +1,6 @@
-"""`Chart`, which is a figure as one value (a tidy frame with axes, words and colours).
+"""Define `Chart`, which describes a figure by a tidy frame with axes, words and colours.
 
-The module also has the registry of all figures by their names.
+The module also contains the registry that finds each figure by its name.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from runner.present.statistics.inference import FEWEST_TRIALS, mean_of
 if TYPE_CHECKING:
     from matplotlib.figure import (
         Figure,
-    )  # this import takes most of a second, and only drawings need it
+    )  # this import takes almost a second, and only drawings need it
 
 POINT_COLUMNS = ("panel", "server", "series", "x", "y", "low", "high", "solid")
-"""Columns of a chart's frame, in which a row is a point. A chart may have more columns."""
+"""Columns of a chart's frame. Each row of the frame is a point; further columns are allowed."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,13 @@ class Axis:
 
 @dataclass(frozen=True)
 class Fact:
-    """A clause of the description: one value for each server in a panel, sorted by this value.
+    """A clause of the description, which gives one value for each server in a panel.
 
-    `value` computes the value from a server's points; NaN means unknown. `noun` names the value. If
-    `text` is given, it makes the words that replace value and unit. If `ends_of` names a column,
-    the lowest and highest value of this column follow in brackets. With `rising`, the smallest
-    value comes first. `order` names the order in the sentence: `shortest first`.
+    The servers are sorted by this value. `value` computes the value from a server's points; NaN
+    means that the value is unknown. `noun` names the value. If `text` is given, it makes the words
+    that replace value and unit. If `ends_of` names a column, the lowest and highest value of this
+    column follow in brackets. With `rising`, the server with the smallest value comes first.
+    `order` names the order in the sentence: `shortest first`.
     """
 
     noun: str
@@ -72,7 +73,7 @@ class Fact:
 def extreme(
     x: Axis, y: Axis, noun: str = "highest point", *, lowest: bool = False, rising: bool = False
 ) -> Fact:
-    """Return the fact that names each line's highest (or `lowest`) point and its x value."""
+    """Return a fact that gives the y and the x value of each line's highest (or `lowest`) point."""
 
     def text(rows: pd.DataFrame) -> str:
         found = rows.iloc[int(rows["y"].argmin() if lowest else rows["y"].argmax())]
@@ -106,9 +107,9 @@ class Chart:
     """One figure, with everything that a reader needs to understand it.
 
     `frame` has the columns `POINT_COLUMNS`, and its rows are in the order of drawing. A panel is
-    usually a load, and a series is a curve of a server. low and high are the ends of the range
-    around y, or NaN. solid is False if the server is not ranked by this point. A NaN in y
-    interrupts a line.
+    usually a load, and a series is a curve of a server. The columns low and high are the ends of
+    the range around y, or NaN. The column solid is False if the server is not ranked by this point.
+    A line is interrupted where y is NaN.
     """
 
     title: str
@@ -120,22 +121,22 @@ class Chart:
     caption: str = ""
     key: str = ""  # legend above the panels, with the meaning of marks and lines
     headings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Panel -> its heading and the words below the heading, if servers share a panel.
+    """Panel -> heading of the panel and words below the heading, for panels that servers share.
 
-    If the mapping and `facets` are empty, each panel's name is its heading.
+    If this mapping and `facets` are both empty, the heading of each panel is the panel's name.
     """
     facets: tuple[Facet, ...] = ()
     """One facet per panel and server; empty if the servers of a load share a panel."""
     dashed: str = ""  # the series drawn as a dashed black line, such as the offered rate
     kind: str = "Line chart"
     statistic: str = "median of the trials"
-    """Words for what a point shows, in the description; further sentences may follow them."""
-    pale: str = ""  # a sentence on the meaning of pale points; empty if there are none
-    noun: str = "load"  # what a panel stands for, as a noun in the singular
+    """Words that say in the description what a point shows; further sentences may follow."""
+    pale: str = ""  # a sentence on the meaning of pale points; empty if no point can be pale
+    noun: str = "load"  # a noun in the singular that says what a panel represents
     facts: tuple[Fact, ...] = ()
-    """Facts in the description of each panel; if empty, the highest point of each line."""
+    """Facts that describe each panel. If empty, the highest point of each line is described."""
     nothing: str = "There is nothing to show of this load."
-    """Sentence shown instead of an empty panel, or of the whole figure if it has no data."""
+    """Sentence that replaces an empty panel, or the whole figure if the chart has no data."""
     draw: Callable[[Chart], Figure] | None = None
     """Function that draws the chart; None means `drawing.facets` or `drawing.Shared()`."""
     describe: Callable[[Chart], str] | None = None
@@ -182,10 +183,11 @@ def of_trials(
     called: str = "trial",
     **more: Any,
 ) -> Chart:
-    """Return a chart about `trials` of a run; `trials` include the failed ones.
+    """Return a chart about `trials` of a run, which include failed trials.
 
-    If no trial is sealed, the chart is empty and only says so; `called` is the word for a trial in
-    that sentence. The caption begins with `words`. `more` are further fields of `Chart`.
+    If no trial is sealed, the chart has no data, only a sentence that says so. `called` is the word
+    for a trial in that sentence. The caption begins with `words`. `more` are further fields of
+    `Chart`.
     """
     if sealed_trials(trials).empty:
         return empty(title, captions.unsealed(trials, called))
@@ -212,7 +214,7 @@ class ServerLoad:
 def cells(tables: Tables, trials: pd.DataFrame, by: str = "load") -> list[ServerLoad]:
     """Return a ServerLoad for each value of the column `by` and each server with sealed trials.
 
-    They are sorted by this value, then by server.
+    The result is sorted by the value of `by`, then by server.
     """
     sealed = sealed_trials(trials)
     groups = dict(list(sealed.groupby([by, "server"], sort=False)))
@@ -232,7 +234,7 @@ def points(
     solid: ArrayLike = True,
     **more: Any,
 ) -> pd.DataFrame:
-    """Return the rows of a cell's curves: columns `POINT_COLUMNS` and `more`.
+    """Return the rows of a cell's curves, with the columns `POINT_COLUMNS` and `more`.
 
     `series` is the name of the curve, or an array with a name for each point. Without points,
     return one row of NaN.
@@ -273,8 +275,8 @@ def mean_points(
 ) -> pd.DataFrame:
     """Return a cell's mean of `column` with its interval (`mean_of`), for each value of `by`.
 
-    Values of `by` for which `column` is not known in any trial are left out. `solid` decides from
-    the trials of one value of `by` whether the point is drawn solid.
+    A value of `by` is left out if no trial with this value has a known `column`. `solid` receives
+    the trials with one value of `by` and decides whether their point is drawn solid.
     """
     known = cell.trials[cell.trials[column] > 0]
     by_x = {float(str(x)): cell.trials[cell.trials[by] == x] for x in sorted(set(known[by]))}
@@ -318,10 +320,10 @@ These modules import this module, so they are imported only when the first chart
 class Registered:
     """A figure that is registered under a name.
 
-    `notebook` is the file stem of the notebook that shows the figure. `make` makes the chart from
-    its source, and `subject` is the type of this source: a run's tables, or one trial. `needs`
+    `notebook` is the file stem of the notebook that shows the figure. `make` makes the chart from a
+    subject, and `subject` is the type of this subject: a run's tables, or one trial. `needs`
     returns True for a run that has the kind of load that the figure shows. `table` is the heading
-    of the table in the notebook that has the same numbers, or empty.
+    of the notebook's table that contains the same numbers, or empty if there is no such table.
     """
 
     name: str
@@ -333,7 +335,10 @@ class Registered:
 
     @property
     def place(self) -> str:
-        """A sentence that names the table with the figure's numbers; empty without a table."""
+        """A sentence that names the table with the figure's numbers.
+
+        The text is empty if no table contains these numbers.
+        """
         return f" For a table see “{self.table}”." if self.table else ""
 
 

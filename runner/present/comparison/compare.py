@@ -1,4 +1,4 @@
-"""Compare two cells: return a ratio with its interval, a bound, or why there is neither."""
+"""Compare two cells by a ratio with its interval or a bound, or say why that is not possible."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Bound:
     ratio: Ratio
     """The ratio with one open end.
 
-    Its `high` is infinite if the first server's value is a lower bound; its `low` is 0 if the
-    second server's value is a lower bound.
+    If the first server's value is a lower bound, `ratio.high` is infinite. If the second server's
+    value is a lower bound, `ratio.low` is 0.
     """
     obstacle: Obstacle
 
@@ -39,7 +39,7 @@ class NotComparable:
     """The reason why two cells have no ratio."""
 
     obstacle: Obstacle | None
-    """The obstacle that is the reason; None if the reason is that there are too few trials."""
+    """The obstacle to the comparison; None if the only reason is that there are too few trials."""
 
     @property
     def words(self) -> str:
@@ -57,7 +57,7 @@ def sample(trials: pd.DataFrame, quantity: Quantity) -> Sample:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """A quantity of a cell's sealed trials. Its values and its obstacle are computed only once."""
+    """A quantity of a cell's sealed trials. Values and obstacle are computed only once."""
 
     trials: pd.DataFrame
     quantity: Quantity
@@ -69,7 +69,7 @@ class Measured:
 
     @cached_property
     def obstacle(self) -> Obstacle | None:
-        """Why the quantity cannot be attributed to the server; None if it can."""
+        """The obstacle to attributing the quantity to the server; None if there is no obstacle."""
         return obstacle(self.trials, self.quantity)
 
 
@@ -83,7 +83,7 @@ def compare(
     """Return the ratio first / second of one quantity of two cells.
 
     `noise_floor` (>= 1) is the largest ratio that noise alone can cause; it widens the interval at
-    both ends. The result is a bound, or NotComparable, if an obstacle requires it (see `decide`).
+    both ends. If a cell has an obstacle, the result is a bound or NotComparable (see `decide`).
     """
     found = ratio(first.sample, second.sample, confidence=confidence)
     widened = None if found is None else widen(found, noise_floor)

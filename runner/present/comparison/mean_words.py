@@ -1,18 +1,18 @@
-"""Write a mean with its interval, as reports print it beside the ratios of means."""
+"""Write a mean with its interval, in the form that reports print beside the ratios of means."""
 
 from runner.present.look.numbers import number
 from runner.present.statistics.inference import Mean
 
 SMALLEST_HALF_PCT = 0.005
-"""Smallest half width of an interval, in percent, that is not shown as 0."""
+"""If half of an interval's width, in percent, is smaller than this, it is shown as 0."""
 
 
 def mean_words(mean: Mean) -> str:
     """Return a mean with its 95 % interval: `29,416 ±1.8 %`.
 
     If there are too few trials for an interval, return minimum and maximum instead:
-    `29,416 (28,900–30,120)`. If there is one trial, or if all trials print alike, return the mean
-    only. Return `–` if the mean is unknown.
+    `29,416 (28,900–30,120)`. Return only the mean if there is one trial, or if the values of all
+    trials look the same when printed. Return `–` if the mean is unknown.
     """
     value = number(mean.value)
     low = number(mean.low)

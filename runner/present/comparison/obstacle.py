@@ -34,17 +34,17 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Why a quantity of a cell cannot be attributed to the server."""
+    """The reason why a quantity of a cell cannot be attributed to the server."""
 
     kind: Kind
     limit: Limit | None = None
-    """The limit of the trials, if that is the obstacle."""
+    """The limit of the trials, if this limit is the obstacle."""
     cause: Cause | None = None
     """The most frequent cause of an unknown limit, if `limit` is unknown."""
     is_floor: bool = False
     """True if the value is a lower bound of the server's capacity.
 
-    Such a value bounds a ratio on one side.
+    A ratio with such a value is known only as a bound.
     """
 
     @property
@@ -54,9 +54,9 @@ class Obstacle:
 
 
 def obstacle(trials: pd.DataFrame, quantity: Quantity) -> Obstacle | None:
-    """Return why a quantity of a cell's sealed trials cannot be attributed to the server.
+    """Return the reason why a quantity of a cell's sealed trials is not due to the server alone.
 
-    Return None if it can be attributed to the server.
+    Return None if the quantity can be attributed to the server.
     """
     if not did_the_work(trials):
         return Obstacle(Kind.REQUESTS_FAILED)
@@ -84,7 +84,8 @@ def ranks_by_throughput(trials: pd.DataFrame) -> bool:
 def foremost(obstacles: Iterable[Obstacle]) -> Obstacle | None:
     """Return the obstacle to report, or None if there is no obstacle.
 
-    It is the obstacle whose limit comes first in `Limit`. Obstacles without a limit come last.
+    Of several obstacles, report the obstacle whose limit comes first in `Limit`. An obstacle
+    without a limit is reported only if there is no other.
     """
     order = [*Limit, None]
     return min(obstacles, key=lambda each: order.index(each.limit), default=None)
@@ -111,8 +112,8 @@ def _no_limit(trials: pd.DataFrame) -> Obstacle | None:
 def _kept_without_cpu(trials: pd.DataFrame) -> pd.Series[bool]:
     """Return a mask of the trials that kept an offered rate, but whose CPU use is unknown.
 
-    Files imported from elsewhere contain such trials. Their response times are compared, because
-    neither side is known to have been at a limit.
+    Files that were imported from elsewhere contain such trials. Their response times are compared,
+    because there is no sign that server or generator was at a limit.
     """
     kept = trials["load_model"].eq("open") & trials["dropped"].fillna(0).eq(0)
     is_imported = has_cause(trials, Cause.NO_CPU_KNOWN)
@@ -145,9 +146,9 @@ _RULES: dict[Need, Callable[[pd.DataFrame], Obstacle | None]] = {
 
 
 def _another_limit(trials: pd.DataFrame, others: set[Limit], *, is_floor: bool = False) -> Obstacle:
-    """Return the obstacle that names the first of the `others` in the order of `Limit`.
+    """Return an obstacle with the first of the limits `others`, in the order of `Limit`.
 
-    If this limit is unknown, the obstacle also has the most frequent cause.
+    If this limit is `UNKNOWN`, the obstacle also contains the most frequent cause.
     """
     limit = next(limit for limit in Limit if limit in others)
     cause = _commonest_cause(trials) if limit is Limit.UNKNOWN else None
@@ -155,7 +156,10 @@ def _another_limit(trials: pd.DataFrame, others: set[Limit], *, is_floor: bool =
 
 
 def _commonest_cause(trials: pd.DataFrame) -> Cause | None:
-    """Return the most frequent cause among trials whose limit is unknown; None if none is known."""
+    """Return the most frequent cause among the trials whose limit is unknown.
+
+    Return None if no such trial has a known cause.
+    """
     unknown = limits_of(trials).eq(Limit.UNKNOWN)
     codes = [code for code in trials.loc[unknown, "verdict_cause"] if code]
     if not codes:

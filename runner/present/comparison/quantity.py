@@ -1,4 +1,4 @@
-"""Catalogue of the quantities that can be compared; used by all pages."""
+"""Catalogue of the quantities that can be compared, for all pages."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ MIB = 2.0**20
 
 
 class Need(StrEnum):
-    """Condition that all trials of a cell must meet, so that a quantity is the server's own.
+    """Condition that all trials of a cell must meet so that a quantity is due to the server alone.
 
-    For every quantity, at most 1 in 1000 requests may have failed in addition.
+    In addition, at most 1 in 1000 requests may have failed, whatever the quantity.
     """
 
     SERVER_LIMIT = "the server was the limit of a closed load"
-    """Needed by a rate, which otherwise would not be the server's capacity."""
+    """Needed by a rate, because the rate would otherwise not be the server's capacity."""
     NO_LIMIT = "a rate was offered and kept, and nobody was at a limit"
-    """Needed by a response time, which otherwise would include the wait in a queue."""
+    """Needed by a response time, because it would otherwise include the wait in a queue."""
     WORK = "the work was done"
     """Needed by a cost per request and by memory, which are valid whatever the limit was."""
     ROOM = "the server never filled its CPUs"
@@ -25,7 +25,7 @@ class Need(StrEnum):
     LIMIT_OF_A_RAMP = "the rate rose beyond what the server can do"
     """Needed by the number of inserted rows.
 
-    At lower rates all servers insert as many rows as requested.
+    At lower rates, every server inserts as many rows as requested, so the number shows nothing.
     """
 
 
@@ -36,9 +36,9 @@ class Quantity:
     name: str
     """Name of the quantity in claims.toml."""
     column: str
-    """Column of the trials table that has the values; they are divided by `unit`."""
+    """Column of the trials table with the values, which are divided by `unit`."""
     noun: str
-    """Phrase within a sentence about two servers: `axum's CPU time per request`."""
+    """Phrase that names the quantity in a sentence, for example after `axum's`."""
     heading: str
     """Heading in tables, and label of values, with the unit."""
     need: Need
@@ -49,11 +49,11 @@ class Quantity:
     group: str = ""
     """Heading above the quantity's ratios in the report."""
     by_load: bool = True
-    """False if the quantity does not depend on the load, so that one load is enough."""
+    """False if the quantity does not depend on the load, so that it is compared under one load."""
 
     @property
     def in_a_claim(self) -> str:
-        """Phrase for the quantity in a claim, after the servers: `axum/gin CPU ms/request`."""
+        """Phrase for the quantity after the servers of a claim: `axum/gin CPU ms/request`."""
         return self.heading if self.need is Need.WORK and self.unit == 1 else self.noun
 
 
@@ -153,7 +153,7 @@ OF_THE_COUNTERS = (
     _once("server_rss_started_bytes", "memory once started in MiB", MIB),
     _once("server_binary_bytes", "size of the binary in MiB", MIB),
 )
-"""Counters, start-up time and sizes; a table of the report compares them between the servers."""
+"""Counters, start-up time and sizes, which a table of the report compares between the servers."""
 ROWS = Quantity(
     name="rows_inserted",
     column="rows_inserted",

@@ -1,4 +1,4 @@
-"""Ratios of each server to one server, the base, under every load, with intervals.
+"""Compute the ratio of each server to one server, the base, under every load, with intervals.
 
 The report's answer and the figure `ratios` are made from these ratios.
 """
@@ -47,10 +47,9 @@ from runner.store import Values
 from runner.verdict.limits import Cause
 
 YARDSTICKS = ("nginx",)
-"""Servers that show how much the machine can do at most.
+"""Servers that only answer fixed bodies, and so show how much the machine can do at most.
 
-They only answer fixed bodies, so they become the base of a comparison only if there is no other
-server.
+A yardstick becomes the base of a comparison only if there is no other server.
 """
 FRAME_COLUMNS = (
     "quantity",
@@ -81,7 +80,8 @@ SAME_LOAD = (
     "database_share",
     "idle",
 )
-"""Columns that are equal in trials of one load on different shares of a core."""
+"""Trials with equal values in these columns are of the same load, apart from the share of a core.
+"""
 LINEAR = (
     "A share of a core may stand for a core where the rate on it, divided by the share, is the "
     "rate on the whole "
@@ -94,11 +94,12 @@ def frame(tables: Tables, quantities: Sequence[Quantity] = OF_A_REPORT) -> pd.Da
     """Return one row per load, quantity, and pair of a server and its `base`.
 
     `ratio` says how many times better the base is: base / server for a rate, server / base for a
-    cost or a time. Above 1 the base is ahead. `low` and `high` are the 95 % interval of the ratio
-    over sessions or blocks; an end is 0 or infinite if only a bound is known. If there is no ratio,
-    `why` has the reason. `ours` and `theirs` are the geometric means of base and server; the ratio
-    is their quotient. `sessions` is the number of sessions or blocks that were compared. The frame
-    is cached; callers must not change it.
+    cost or a time. So the base is ahead if the ratio is above 1. `low` and `high` are the 95 %
+    interval of the ratio over sessions or blocks; an end is 0 or infinite if only a bound is known.
+    If there is no ratio, `why` gives the reason. `ours` is the geometric mean of the base, and
+    `theirs` that of the other server; the ratio is the quotient of these means. `sessions` is the
+    number of sessions or blocks that were compared. The frame is cached; callers must not change
+    it.
     """
     order = _order(tables)
     confidence = 1 - level(tables.manifest)
@@ -149,7 +150,7 @@ def _row_of(load: str, base: Measured, other: Measured, outcome: Comparison) -> 
 
 
 def _mean_of(side: Measured) -> float:
-    """Return the geometric mean of one side.
+    """Return the geometric mean of one side of a comparison.
 
     Return NaN if the quantity is a percentile and a trial has too few requests for it.
     """
@@ -160,8 +161,9 @@ def _mean_of(side: Measured) -> float:
 def disturbed(trials: pd.DataFrame) -> pd.Series[bool]:
     """Return a mask of trials whose session is left out because other programs took CPU time.
 
-    Such a disturbance does not depend on the server. Therefore the session is left out for all
-    servers under that load, unless fewer than `FEWEST_TRIALS` sessions would remain.
+    Such a disturbance does not depend on the server that was measured. Therefore the session is
+    left out for all servers under that load, unless fewer than `FEWEST_TRIALS` sessions would
+    remain.
     """
     robbed = has_cause(trials, Cause.CPU_TAKEN)
     robbed &= is_sealed(trials) & trials["session"].ne("")
@@ -171,10 +173,10 @@ def disturbed(trials: pd.DataFrame) -> pd.Series[bool]:
 def incomplete(trials: pd.DataFrame) -> pd.Series[bool]:
     """Return a mask of trials whose block lacks the sealed trial of a server under that load.
 
-    Ratios are computed within blocks. So an incomplete block would change a server's mean, but not
-    the server's ratio. Therefore the block is left out for all servers, unless fewer than
-    `FEWEST_TRIALS` blocks would remain. A server with fewer than `FEWEST_TRIALS` sealed trials has
-    no ratio, so no block is left out because of that server.
+    Ratios are computed within blocks. So an incomplete block would change the mean of a server, but
+    not the ratio. To keep means and ratio consistent, the block is left out for all servers, unless
+    fewer than `FEWEST_TRIALS` blocks would remain. A server with fewer than `FEWEST_TRIALS` sealed
+    trials has no ratio, so no block is left out because of that server.
     """
     sealed = trials[is_sealed(trials)]
     if sealed.empty:
@@ -210,10 +212,10 @@ def compared(tables: Tables, trials: pd.DataFrame) -> pd.DataFrame:
 def _of_blocks(
     trials: pd.DataFrame, chosen: pd.Series[bool], blocks: pd.Series[Any]
 ) -> pd.Series[bool]:
-    """Return a mask of all trials whose block has a chosen trial under the same load.
+    """Return a mask of all trials whose block contains a chosen trial under the same load.
 
-    If leaving these blocks out would leave a load with fewer than `FEWEST_TRIALS` blocks that have
-    a sealed trial, the mask is False for all trials of that load.
+    These blocks are to be left out. The mask is False for all trials of a load if this load would
+    then keep fewer than `FEWEST_TRIALS` blocks with a sealed trial.
     """
     out: pd.Series[bool] = chosen.groupby([trials["load"], blocks]).transform("any")
     remaining = blocks[~out & is_sealed(trials)].groupby(trials["load"]).nunique()
@@ -225,8 +227,8 @@ def noise_floor(tables: Tables, load: object, column: str, *, within: bool = Fal
     """Return the factor (>= 1) by which intervals of `column` are widened under a load.
 
     The factor is the largest ratio that noise alone caused between two labels of one program (A/A).
-    It is 1 if the run has no such labels. If comparisons are made `within` sessions, their
-    intervals already include this noise (docs/method-evidence.md), so they are widened only if the
+    It is 1 if the run has no such labels. If comparisons are made `within` sessions, the intervals
+    already include this noise (docs/method-evidence.md). So these intervals are widened only if the
     two labels differ significantly.
     """
     trials = compared(tables, tables.trials[tables.trials["load"] == load])
@@ -252,8 +254,8 @@ def between(tables: Tables, one: str, other: str) -> list[float]:
 def _with_quantity(tables: Tables, quantity: Quantity) -> pd.DataFrame:
     """Return the sealed trials in which the quantity was measured, sorted by load and block.
 
-    Rates are taken from closed loads only; response times and peaks at a rate are taken from
-    constant offered rates only.
+    Rates are taken only from closed loads. Response times and peaks at a rate are taken only from
+    loads with a constant offered rate.
     """
     trials = compared(tables, tables.trials)
     known = trials["tier"].ne(CALIBRATION) & trials["objective"].eq("")
@@ -271,9 +273,9 @@ def _with_quantity(tables: Tables, quantity: Quantity) -> pd.DataFrame:
 def _counted(chosen: pd.DataFrame, zeros: pd.DataFrame, quantity: Quantity) -> pd.DataFrame:
     """Return the trials for which ratios of a counter make sense.
 
-    A load is left out if one of its trials counted zero events. Zero has no logarithm, and the mean
-    of the other trials alone would be too high. If the quantity does not depend on the load, only
-    the load with the most servers is used.
+    A load is left out if one of its trials counted zero events, because zero has no logarithm, and
+    the mean of only the other trials would be too high. If the quantity does not depend on the
+    load, only the load with the most servers is used.
     """
     whole = chosen[~chosen["load"].isin(zeros["load"])]
     if quantity.by_load or whole.empty:
@@ -283,10 +285,11 @@ def _counted(chosen: pd.DataFrame, zeros: pd.DataFrame, quantity: Quantity) -> p
 
 
 def _order(tables: Tables) -> list[str]:
-    """Return the servers in order of priority as the base of comparisons.
+    """Return the servers in the order in which they are preferred as the base of comparisons.
 
-    Servers that ran under more loads come first. Among equals, the server that takes less CPU time
-    per request comes first, because this quantity is known under every load. Yardsticks come last.
+    Servers that ran under more loads come first. Of servers with equally many loads, the server
+    that takes less CPU time per request comes first; this quantity is used because it is known
+    under every load. Yardsticks come last.
     """
     trials = _with_quantity(tables, CPU_PER_REQUEST)
     wide = trials.pivot_table(index="load", columns="server", values=CPU_PER_REQUEST.column)
@@ -299,7 +302,8 @@ def _order(tables: Tables) -> list[str]:
 
 
 def words(row: Mapping[Any, Any]) -> str:
-    """Return a ratio as `2.15 [2.05–2.26]`, `at least 2.05`, or the reason why there is none."""
+    """Return a ratio as `2.15 [2.05–2.26]` or `at least 2.05`, or the reason for a missing ratio.
+    """
     return str(row["why"]) or ratio_words(row["ratio"], row["low"], row["high"])
 
 
@@ -308,7 +312,8 @@ def table(tables: Tables, quantities: Sequence[Quantity] = OF_A_REPORT) -> pd.Da
     rows = []
     for row in frame(tables, quantities).to_dict("records"):
         quantity = CATALOGUE[row["quantity"]]
-        # For a rate, print the base first; for a cost or a time, print the other server first.
+        # Name the numerator of the ratio first: the base for a rate, the other server for a cost
+        # or a time.
         names = [row["base"], row["server"]]
         values = [number(row["ours"]), number(row["theirs"])]
         if not quantity.more_is_better:
@@ -326,10 +331,11 @@ def table(tables: Tables, quantities: Sequence[Quantity] = OF_A_REPORT) -> pd.Da
 
 
 def linearity(tables: Tables) -> pd.DataFrame:
-    """Return how far the rate is proportional to the share of a core, as texts.
+    """Return a table of texts that shows whether the rate is proportional to the share of a core.
 
-    There is one row per server, load and share, with the ratio of (rate on the share / share) to
-    the rate on a whole core. A ratio of 1 means that the rate is proportional to the share.
+    There is one row per server, load and share. The row contains the ratio of (rate on the share /
+    share) to the rate on a whole core. A ratio of 1 means that the rate is proportional to the
+    share.
     """
     rows = []
     sealed = _with_quantity(tables, THROUGHPUT)
@@ -351,9 +357,9 @@ def finding(tables: Tables, quantity: Quantity, tool: str = "") -> str:
     """Return the largest difference between two servers in a few words.
 
     For example `gin takes 1.5 to 2.4 times axum's CPU time per request`. The numbers are the range
-    of the ratio over the loads (of one tool, if `tool` is given), for the two servers that differ
-    most. Only pairs are considered whose ratio is significantly above 1 under every load. Return an
-    empty text if there is no such pair.
+    of the ratio over the loads, for the two servers that differ most. If `tool` is given, only
+    loads of this tool count. Only pairs whose ratio is significantly above 1 under every load are
+    considered. Return an empty text if there is no such pair.
     """
     rows = frame(tables)
     is_asked_for = rows["quantity"].eq(quantity.name) & rows["why"].eq("")

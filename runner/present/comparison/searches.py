@@ -1,12 +1,13 @@
-"""Searches for the highest arrival rate at which each server keeps an objective.
+"""Evaluate searches for the highest arrival rate at which each server keeps an objective.
 
-Each search (a server in a block) ends in a bracket: the highest rate that kept the objective, and
-the lowest rate that broke it. If the server, or nothing, was the limit of the step that broke the
-objective, the server's highest rate lies in this bracket. If the generator or the database was the
-limit, or the limit is unknown, the server may be able to keep a higher rate, so the bracket has no
-upper end. It has no upper end either if no step broke the objective. The median of the true highest
-rates lies between the median of the lower ends and the median of the upper ends; the latter may be
-infinite.
+Each search (of one server in one block) ends in a bracket between two rates: the highest rate at
+which the objective was kept, and the lowest rate at which it was broken. If the server was the
+limit of the step that broke the objective, or if nothing was the limit, the server's highest rate
+lies in this bracket. If the generator or the database was the limit, or if the limit is unknown,
+the server may be able to keep a higher rate, so the bracket has no upper end. The bracket has no
+upper end either if no step broke the objective. Over several searches, the median of the true
+highest rates lies between the median of the lower ends and the median of the upper ends. The median
+of the upper ends may be infinite.
 """
 
 import math
@@ -25,7 +26,7 @@ from runner.present.statistics.inference import sure_spread
 from runner.verdict.limits import Limit
 
 LIMITS_THAT_DECIDE = (Limit.SERVER, Limit.NONE)
-"""Limits of a step that show that the server itself broke the objective.
+"""If a step broke the objective with one of these limits, the server itself was the reason.
 
 Either the server's CPUs were full, or no program was at a limit.
 """
@@ -57,17 +58,19 @@ class SearchOutcome:
     """The result of one search, from its sealed steps."""
 
     low_rps: float
-    """The highest rate at which the server kept the objective; 0 if it kept the objective at none.
-    """
+    """The highest rate at which the server kept the objective; 0 if there is no such rate."""
     high_rps: float
-    """The lowest rate at which the server broke the objective; infinite if that was not shown."""
+    """The lowest rate at which the server itself broke the objective; infinite if it is unknown."""
     limit: str
     """What limited the step at the lowest rate that broke the objective.
 
     It is `RANGE_ENDS` if no step broke the objective.
     """
     probe_p95_ms: float
-    """The probe's 95th percentile in that step; NaN if no step broke the objective."""
+    """The probe's 95th percentile in the step to which `limit` belongs.
+
+    It is NaN if no step broke the objective.
+    """
 
 
 def outcome(steps: pd.DataFrame) -> SearchOutcome:
@@ -88,11 +91,12 @@ def outcome(steps: pd.DataFrame) -> SearchOutcome:
 def answers(tables: Tables) -> pd.DataFrame:
     """Return one row per search and server, with the columns `ANSWER_COLUMNS`.
 
-    The median over the searches of the highest rate that the server keeps lies between kept_rps and
-    broken_rps. With at least six searches, low_rps and high_rps are the exact 95 % interval of the
-    median, and `confidence` is its coverage. With fewer searches, low_rps and high_rps are the
-    minimum and maximum, and `confidence` is NaN. A rate of 0 means that no rate was kept. A rate of
-    inf means that no upper end is known, usually for the reason `why_open`.
+    Each search finds the highest rate that the server keeps. The median of these rates over the
+    searches lies between kept_rps and broken_rps. With at least six searches, low_rps and high_rps
+    are the exact 95 % interval of the median, and `confidence` is the interval's coverage. With
+    fewer searches, low_rps and high_rps are the minimum and maximum, and `confidence` is NaN. A
+    rate of 0 means that no rate was kept. A rate of inf means that no upper end is known, usually
+    for the reason in `why_open`.
     """
     rows = []
     for cell in cells(tables, tables.searches()):
@@ -118,7 +122,7 @@ def answers(tables: Tables) -> pd.DataFrame:
 
 
 def words(row: Mapping[Any, Any]) -> str:
-    """Return the highest rate that a server keeps, and why it is not known more precisely.
+    """Return the highest rate that a server keeps, with the reason if its upper end is unknown.
 
     Examples: `4,120`, `at least 1,542 (k6 was the limit)`, `less than 250`, `unknown (...)`.
     """
@@ -138,7 +142,10 @@ def kept_words(row: Mapping[Any, Any], at_least: str, less_than: str) -> str:
 
 
 def interval(row: Mapping[Any, Any]) -> str:
-    """Return the interval as `3,980–4,300`; with an open end, as `≥ 3,980` or `< 4,300`."""
+    """Return the interval as text: `3,980–4,300`.
+
+    If only one end is known, return `≥ 3,980` or `< 4,300`; if no end is known, return `–`.
+    """
     low = row["low_rps"]
     high = row["high_rps"]
     if math.isinf(high):
