@@ -175,7 +175,7 @@ class CheckConnection:
                 self.channel, self._reader, head_only=self._to_head, interim=True
             )
         except ValueError as error:
-            raise LabError(f"what came is not HTTP: {error}", 1) from error
+            raise LabError(f"the answer is not HTTP: {error}", 1) from error
         return TimedResponse(**vars(response), sent_s=self._sent_s, came_s=time.time())
 
     def read_to_the_end(self, within_s: float = SILENCE_S) -> LastAnswers:

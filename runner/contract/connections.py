@@ -38,9 +38,13 @@ CLOSE_OPTIONS = (
 
 def connection_rows(server: Server) -> Rows:
     """Return checks of keep-alive, closing and slow clients, on endpoints that every server has."""
-    kept = Expected("200, kept", lambda answer: answer.status == 200 and not answer.announces_close)
+    kept = Expected(
+        "200 without `Connection: close`",
+        lambda answer: answer.status == 200 and not answer.announces_close,
+    )
     same = Expected(
-        "200 with the same header", lambda answer: answer.status == 200 and answer.announces_close
+        "200 with `Connection: close`",
+        lambda answer: answer.status == 200 and answer.announces_close,
     )
     closing = request("GET", "/health", headers=(("Connection", "close"),))
     rows: Rows = {
@@ -137,7 +141,7 @@ def _is_health(answer: TimedResponse) -> bool:
     return answer.status == 200 and isinstance(body, dict) and body.get("status") == "ok"
 
 
-IS_HEALTH = Expected("the health", _is_health)
+IS_HEALTH = Expected("200 with the status ok", _is_health)
 IS_UNCHUNKED = Expected(
     f"{NOT_FOUND} without Transfer-Encoding",
     lambda answer: (
@@ -167,8 +171,8 @@ def _try_http_1_0_keep_alive(target: Target) -> Result:
         ok = answer.status == 200 and not last.answers and last.closed
         return (
             ok,
-            f"sent HTTP/1.0 with keep-alive; got {answer.brief}; expected the end; got "
-            f"{shown(last.answers, last.closed)}",
+            f"sent HTTP/1.0 with keep-alive; got {answer.brief}; expected that the server closes; "
+            f"got {shown(last.answers, last.closed)}",
         )
 
 
@@ -182,8 +186,8 @@ def _try_half_closed(target: Target) -> Result:
     ok = [answer.status for answer in last.answers] in ([], [200]) and last.closed
     return (
         ok,
-        "closed for writing; expected 200 or nothing, and the end; got "
-        f"{shown(last.answers, last.closed)}",
+        "sent GET and closed the connection for writing; expected 200 or no answer, and that the "
+        f"server closes; got {shown(last.answers, last.closed)}",
     )
 
 
@@ -217,8 +221,8 @@ def _try_slow_reader(server: Server, target: Target) -> Result:
     ok = others == [200] * 5 and waited_s < TIMEOUT_S
     return (
         ok,
-        f"read {times} answers late; meanwhile others got {others} in {waited_s:.2f} s; "
-        "expected 200 at once",
+        f"read {times} answers late; meanwhile other clients got {others} within {waited_s:.2f} "
+        f"s; expected only 200, within {TIMEOUT_S:g} s",
     )
 
 
@@ -251,13 +255,13 @@ def _try_pieces(server: Server, seed: int, target: Target) -> Result:
                 _, expected = requests.pop(0)
                 announced = answer.announces_close
                 if not expected.holds(answer):
-                    place = f"seed {seed}, {len(requests)} requests before the last"
+                    place = f"seed {seed}, request {PIPELINED - len(requests)} of {PIPELINED}"
                     return False, f"{place}: expected {expected.words}; got {answer.brief}"
             target.count(0, len(requests))
     number = read_count(target) - before - 1 if is_counting(server) else PIPELINED
     detail = (
-        f"seed {seed}: all were answered, over {connections} connections; {number} of {PIPELINED} "
-        "were counted"
+        f"seed {seed}: all requests were answered, over {connections} connections; the server "
+        f"counted {number} of {PIPELINED}"
     )
     return number == PIPELINED, detail
 
@@ -326,7 +330,7 @@ def endurance_rows(
     }
     if resident_bytes is not None:
         rows["memory does not grow with every round"] = partial(
-            _judge, "memory", memory, GROWTH_BYTES, GROWTH_SHARE
+            _judge, "memory in bytes", memory, GROWTH_BYTES, GROWTH_SHARE
         )
     if open_files is not None:
         rows["open files do not grow with every round"] = partial(
@@ -345,8 +349,8 @@ def _try_unfinished(target: Target) -> Result:
     ok = statuses == [200] * 5 and waited_s < 1
     return (
         ok,
-        f"held {UNFINISHED} connections open; others got {statuses} in {waited_s:.2f} s; "
-        "expected 200 at once",
+        f"held {UNFINISHED} connections open; meanwhile other clients got {statuses} within "
+        f"{waited_s:.2f} s; expected only 200, within 1 s",
     )
 
 
@@ -402,6 +406,7 @@ def _judge(
         raise LabError(f"the server's {what} could not be read after each of {ROUNDS} rounds", 1)
     allowed = max(spare, round(known[0] * share))
     detail = (
-        f"{what} after the rounds: {known}; expected the last at most {allowed} above the first"
+        f"{what} after each round: {known}; expected that the last number is at most {allowed} "
+        "above the first"
     )
     return known[-1] - known[0] <= allowed, detail

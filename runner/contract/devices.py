@@ -210,9 +210,11 @@ def require_device(answer: TimedResponse, sent: Mapping[str, object]) -> bool:
         or not isinstance(body, dict)
         or list(body) != ANSWERED
     ):
-        raise LabError(f"{answer.brief}: not 201 with {', '.join(ANSWERED)}, in this order", 1)
+        raise LabError(
+            f"{answer.brief}: expected 201 with the fields {', '.join(ANSWERED)} in this order", 1
+        )
     rules = {
-        "the id is a whole number from 1": type(body["id"]) is int and body["id"] >= 1,
+        "the id is a whole number of 1 or more": type(body["id"]) is int and body["id"] >= 1,
         "mac and firmware are what was sent": {key: body[key] for key in sent} == sent,
         "the uuid is of version 4, in lower case": bool(UUID_4.fullmatch(str(body["uuid"]))),
         "created_at is UTC with six digits of a second and Z": bool(
@@ -225,7 +227,9 @@ def require_device(answer: TimedResponse, sent: Mapping[str, object]) -> bool:
     late_s = datetime.fromisoformat(body["created_at"]).timestamp() - answer.sent_s
     if not -CLOCK_S <= late_s <= took_s + CLOCK_S:
         raise LabError(
-            f"created_at is {late_s:.3f} s after the request, which took {took_s:.3f} s", 1
+            f"created_at is {late_s:.3f} s after the request was sent; expected a time between "
+            f"the request and its answer, which came after {took_s:.3f} s",
+            1,
         )
     return True
 
@@ -244,7 +248,8 @@ def _try_row(database: DeviceDatabase, target: Target) -> Result:
     answer = target.fetch(insertion(tag))
     rows = list(database.rows(tag))
     detail = (
-        f"sent POST /devices; got {answer.brief}; expected this row alone; the table has {rows}"
+        f"sent POST /devices; got {answer.brief}; expected exactly this row in the table; it has "
+        f"{rows}"
     )
     return rows == [_row_of(answer)], detail
 
@@ -308,7 +313,7 @@ def try_at_rest(target: Target) -> Result:
         and time.monotonic() < deadline
     ):
         time.sleep(0.05)
-    return ok, f"within {IDLE_WITHIN_S:g} s, got {pool}"
+    return ok, f"expected in_use and waiting to be 0 within {IDLE_WITHIN_S:g} s; got {pool}"
 
 
 def _try_parallel(database: DeviceDatabase, target: Target) -> Result:
@@ -333,8 +338,8 @@ def _try_parallel(database: DeviceDatabase, target: Target) -> Result:
     if not len(ids) == len(uuids) == len(bodies):
         return (
             False,
-            f"{len(bodies)} answers have {len(ids)} ids and {len(uuids)} uuids; expected all "
-            "different",
+            f"{len(bodies)} answers have {len(ids)} different ids and {len(uuids)} different "
+            "uuids; expected a new id and uuid in each answer",
         )
     # A bit that is equal in all 640 UUIDs is not random. Version and variant fix six bits.
     always = ~0
@@ -346,20 +351,21 @@ def _try_parallel(database: DeviceDatabase, target: Target) -> Result:
     if constant > 6:
         return (
             False,
-            f"{constant} bits are the same in {len(uuids)} uuids; expected the 6 of version 4",
+            f"{constant} bits are the same in all {len(uuids)} uuids; expected only the 6 bits "
+            "that version 4 fixes",
         )
     if all(str(body["created_at"]).endswith("000Z") for body in bodies):
         return (
             False,
-            f"created_at of {len(bodies)} answers has no microseconds; the last is "
+            f"created_at has no microseconds in any of {len(bodies)} answers; the last one is "
             f"{bodies[-1]['created_at']}",
         )
     rows = database.count(tag)
     ok = {row[0] for row in database.rows(tag)} == ids and rows == len(bodies)
     return (
         ok,
-        f"{len(bodies)} answers with 201, all different; expected the same ids as rows; the "
-        f"table has {rows}",
+        f"got {len(bodies)} answers with 201 and different ids; expected one row for each of "
+        f"these ids; the table has {rows} rows",
     )
 
 
@@ -379,13 +385,13 @@ def outage_rows(
     return {
         "database hangs: 503 within 5 s": outage.run,
         "database hangs: all else answers at once": outage.judge_others,
-        "database hangs: pool says who waits": outage.judge_waiting,
+        "database hangs: pool counts waiting requests": outage.judge_waiting,
         "database goes on: inserts work again": recovered,
         "pool: at rest after the database hung": try_at_rest,
         "database dies: 201 or 503 meanwhile": partial(_try_restart, database),
         "database is back: inserts work again": recovered,
         # This check comes so late because a server may wait before it retries an insert.
-        "database is back: no row that nobody asked for": outage.judge_rows,
+        "database is back: no more rows than inserts": outage.judge_rows,
         "database is back: rows equal answers": partial(_try_rows, database),
         "pool: at rest after the database died": try_at_rest,
     }
@@ -426,8 +432,8 @@ class _Outage:
         ok = set(self._statuses) == {503} and not unworded and slowest_s <= ANSWER_WITHIN_S
         return ok, (
             f"sent {self._clients} inserts; expected 503 with an error within {ANSWER_WITHIN_S:g} "
-            f"s; got {dict(Counter(self._statuses))}, the last after {slowest_s:.2f} s; without an "
-            f"error were {unworded}"
+            f"s; got {dict(Counter(self._statuses))}, the last after {slowest_s:.2f} s; answers "
+            f"without an error text: {unworded}"
         )
 
     def _insert(self, target: Target) -> TimedResponse | None:
@@ -459,19 +465,21 @@ class _Outage:
             if code != 200 or s > AT_ONCE_S
         ]
         detail = (
-            f"{AT_ONCE_S:g} s of {len(self._others)} requests meanwhile; otherwise were {slow[:5]}"
+            f"sent {len(self._others)} other requests meanwhile; expected 200 within "
+            f"{AT_ONCE_S:g} s for each; exceptions: {slow[:5]}"
         )
-        return bool(self._others) and not slow, f"expected 200 within {detail}"
+        return bool(self._others) and not slow, detail
 
     def judge_waiting(self, _target: Target) -> Result:
         if "stats" not in self._server.implements or self._least_waiting <= 0:
             return (
                 True,
-                "the server says nothing of its pool, or the pool is larger than what was sent",
+                "not checked: the server does not report its pool, or the pool has a connection "
+                "for each request that was sent",
             )
         detail = (
-            f"sent {self._clients} requests; expected waiting {self._least_waiting} or more; got "
-            f"{self._waiting}"
+            f"sent {self._clients} requests; expected that `waiting` rises to "
+            f"{self._least_waiting} or more; got {self._waiting}"
         )
         return self._waiting >= self._least_waiting, detail
 
@@ -533,5 +541,7 @@ def _try_rows(database: DeviceDatabase, target: Target) -> Result:
     tag = new_tag("after")
     statuses = [target.fetch(insertion(tag)).status for _ in range(20)]
     rows = database.count(tag)
-    detail = f"sent 20 inserts; expected 201 and 20 rows; got {dict(Counter(statuses))}, {rows}"
+    detail = (
+        f"sent 20 inserts; expected 201 and 20 rows; got {dict(Counter(statuses))} and {rows} rows"
+    )
     return statuses == [201] * 20 and rows == 20, detail

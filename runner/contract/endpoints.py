@@ -227,8 +227,8 @@ def counted(target: Target, server: Server, name: str, checks: Iterable[Check]) 
         # its own request.
         number = read_count(target) - first - 1
         detail = (
-            f"sent {low} counted requests, and {high - low} that may be counted or not; counted "
-            f"{number}"
+            f"sent {low} requests that must be counted, and {high - low} that may be counted or "
+            f"not; the server counted {number}"
         )
         return low <= number <= high, detail
 
@@ -271,8 +271,9 @@ def _try_concurrent(target: Target) -> Result:
     total = CLIENTS * REQUESTS_EACH
     ok = sorted(numbers) == list(range(first, first + total))
     return ok, (
-        f"expected each of {first} to {first + total - 1} once over {CLIENTS} connections; "
-        f"got {len(set(numbers))} different from {min(numbers)} to {max(numbers)}"
+        f"sent GET /count {total} times over {CLIENTS} connections; expected each number from "
+        f"{first} to {first + total - 1} once; got {len(set(numbers))} different numbers from "
+        f"{min(numbers)} to {max(numbers)}"
     )
 
 
@@ -291,7 +292,8 @@ def _try_stats_requests(target: Target) -> Result:
     said = read_stats(target)["requests"]
     return (
         said == last + 1,
-        f"the last /count answered {last}; expected requests {last + 1}; got {said}",
+        f"the last /count answered {last}; expected that /stats reports {last + 1} requests; got "
+        f"{said}",
     )
 
 

@@ -382,7 +382,7 @@ def case_row(path: str, case: ExperimentCase, accepts: Accepts) -> Exchange:
     The answer must have the expected status. For a rejected body, its error must name the field.
     For an accepted body, `accepts` must return True for the answer.
     """
-    field = f" naming {case.field}" if case.field else ""
+    field = f" with an error that names {case.field}" if case.field else ""
     words = {"accepted": "success", "rejected": f"400{field}", "open": "success or 400"}[
         case.expected
     ]

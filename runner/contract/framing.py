@@ -289,14 +289,16 @@ def _try_expect_too_large(target: Target) -> Result:
             second = connection.read()
             return (
                 second.status == 413,
-                f"sent Expect for 1 MiB; expected 413 after 100; got {second.brief}",
+                "sent `Expect: 100-continue` for a body of 1 MiB; expected 413 after 100; got "
+                f"{second.brief}",
             )
         # The client may now send the body or not, so the server must either close the connection
         # or read the body.
         ok, detail = usable_or_closed(connection, LARGE_BODY)
-    return ok and _is_too_large(
-        first
-    ), f"sent Expect for 1 MiB; expected 413; got {first.brief}; {detail}"
+    return ok and _is_too_large(first), (
+        "sent `Expect: 100-continue` for a body of 1 MiB; expected 413; got "
+        f"{first.brief}; {detail}"
+    )
 
 
 def _try_declared(target: Target) -> Result:
@@ -313,7 +315,7 @@ def _try_declared(target: Target) -> Result:
         ok, detail = usable_or_closed(connection, late)
     return ok and _is_too_large(
         refusal
-    ), f"declared 1 MiB, and sent it late; got {refusal.brief}; {detail}"
+    ), f"declared a body of 1 MiB, sent it late; expected 413; got {refusal.brief}; {detail}"
 
 
 def _too_large(size: int) -> Exchange:

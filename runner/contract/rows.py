@@ -58,9 +58,11 @@ class End(Enum):
     """Expected state of a connection after the answers; each value describes it."""
 
     ANY = "anything"
-    CLOSED = "nothing more and the end of the connection"
-    SERVED_OR_CLOSED = "nothing more and, unless it was 200, the end of the connection"
-    USABLE_OR_CLOSED = "then 200 of GET /health, or the end without an answer"
+    CLOSED = "no further answer, and that the server closes the connection"
+    SERVED_OR_CLOSED = (
+        "no further answer, and that the server closes the connection unless it answered 200"
+    )
+    USABLE_OR_CLOSED = "then 200 for GET /health, or that the server closes without an answer"
 
 
 @dataclass(frozen=True)
@@ -151,5 +153,5 @@ def check_rows(target: Target, rows: Rows) -> Iterator[Check]:
             detail = f"{name}: expected an answer; got none within {TIMEOUT_S:g} s"
         except (OSError, LabError, ValueError) as problem:
             ok = False
-            detail = f"{name}: expected an answer; got this: {problem}"
+            detail = f"{name}: expected an answer; got an error: {problem}"
         yield Check(name, ok, detail)
