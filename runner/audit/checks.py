@@ -35,8 +35,11 @@ HALF_IDLE = 0.5
 ROUNDED = 1.02  # two numbers rounded to three digits can change order within 2 %
 TIMEOUTS_MS = (1_000, 2_000, 5_000, 8_000, 10_000, 15_000, 20_000, 30_000, 60_000)
 UNCERTAIN = {
-    "wrk": "; with wrk the mean is, to which it adds requests that were never sent",
-    "oha": ", unless oha's connections had several requests at once (`-p` of HTTP/2: give --depth)",
+    "wrk": "; with wrk this is the mean, which includes requests that were never sent",
+    "oha": (
+        ", unless oha sent several requests at once over each connection (`-p` with HTTP/2): "
+        "then give --depth"
+    ),
 }
 """Tool -> the reason why its report may show more requests under way than connections."""
 SAMPLED_TOOLS = ("bombardier", "autocannon")
@@ -114,9 +117,8 @@ def audit(rows: pd.DataFrame) -> Audit:
                 for finding in CHECKS[key](rows, law.rules)
             ]
         else:
-            not_done.append(
-                f"{law.name} (takes {' or '.join(', '.join(names.split()) for names in law.needs)})"
-            )
+            needs = ", or ".join(" + ".join(names.split()) for names in law.needs)
+            not_done.append(f"{law.name} (needs {needs})")
     grave = list(Severity)
     order = sorted(found, key=lambda each: (grave.index(each.severity), -each.effect))
     return Audit(rows, tuple(order), tuple(not_done))
@@ -156,7 +158,10 @@ def _of_rule(rule: Rule, broken: pd.DataFrame, every: int) -> Iterator[Finding]:
     names = list(dict.fromkeys(each.subject or each.row for each in found[1:]))
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     others = f"{', '.join(names[:NAMED])}{more}"
-    said = f"{found[0].says} {len(found):,} of {every:,} rows have the same fault, also {others}."
+    said = (
+        f"{found[0].says} {len(found):,} of {every:,} rows have the same fault, among them also "
+        f"{others}."
+    )
     is_shared = any(each.subject != found[0].subject for each in found)
     yield replace(found[0], says=said, is_shared=is_shared)
 
@@ -366,12 +371,15 @@ def _plateau(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
         languages = inside.loc[inside["language"] != "", "language"].nunique()
         kinds = f" in {plural(languages, 'language')}" if languages else ""
         bits = 8e-9 * inside["bytes_per_s"].dropna()
-        carried = f" They carry {bits.min():.3g} to {bits.max():.3g} Gbit/s." if len(bits) else ""
+        carried = (
+            f" These loads carry {bits.min():.3g} to {bits.max():.3g} Gbit/s." if len(bits) else ""
+        )
         said = (
             f"{band.count} of {len(load)} rates{kinds} lie between "
             f"{short_number(band.low_rps)} and {short_number(band.high_rps)} requests/s, "
-            f"within 1 %; {above} are higher. By chance, such a band would be in one of "
-            f"{short_number(1 / max(band.chance, 1e-12))} tables.{carried}"
+            f"within 1 %; {above} {'rate is' if above == 1 else 'rates are'} higher. By chance, "
+            f"only one of {short_number(1 / max(band.chance, 1e-12))} tables would have such a "
+            f"band.{carried}"
         )
         yield of_test(SUSPICIOUS if above <= len(load) // 10 else KNOWING, load, said)
 
@@ -399,8 +407,8 @@ def _ties(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
             said = (
                 f"no spread is given, and {tied} of {plural(len(steps), 'pair')} of "
                 f"neighbours in the ranking {'is' if tied == 1 else 'are'} less than 5 % "
-                f"apart, the first two {first_pct} %. To rank half of all neighbours, "
-                f"repeated measurements must agree within {median_pct} %."
+                f"apart; the first two are {first_pct} % apart. To distinguish half of all "
+                f"neighbours, repeated measurements must agree within {median_pct} %."
             )
         else:
             continue
@@ -619,8 +627,8 @@ def _missing(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
                 )
             else:
                 says = (
-                    f"{name} is -1, 0 or empty {where}, which is not a measured value to "
-                    "rank or average."
+                    f"{name} is -1, 0 or empty {where}: such a value was not measured, and must "
+                    "not be ranked or averaged."
                 )
                 yield Finding(
                     SUSPICIOUS if name == "rate" and count < every else KNOWING, says, str(source)

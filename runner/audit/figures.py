@@ -102,12 +102,12 @@ def _chart(
 def little(found: Audit) -> Chart | None:
     """Return the chart of the shares of connections in use; None if no row has a known share."""
     rows = found.rows.assign(y=under_way(found.rows)).dropna(subset="y").sort_values("y")
-    title = "Little's law: what was under way, of what there was room for"
+    title = "Little's law: mean share of the connections in use"
     x = Axis("rows, the smallest share first", even=True)
-    y = Axis("share under way", log=True)
+    y = Axis("share in use", log=True)
     key = (
-        "Grey: sound. 1: every connection waits for an answer all the time. Filled: outside of "
-        "that."
+        "Grey band: plausible shares. Line at 1: every connection waits for an answer all the "
+        "time. Filled: rows outside the band."
     )
     about = "A row is one closed load of a subject"
     rows = rows.assign(solid=~rows["y"].between(FAR_LESS, MORE))
@@ -117,10 +117,10 @@ def little(found: Audit) -> Chart | None:
 def rates(found: Audit) -> Chart | None:
     """Return the chart of each test's sorted rates and the densest 1 % band; None without rates."""
     rows = found.rows[found.rows["rate"] > 0].sort_values("rate", ascending=False)
-    title = "Rates in their order, and the densest band of 1 %"
+    title = "Rates in descending order, and the band of 1 % that holds most of them"
     x = Axis("rows, the highest rate first", even=True)
     y = Axis("requests/s")
-    key = "Filled: within the densest band of 1 %, where chance would hardly make it."
+    key = "Filled: rates in a band of 1 % that holds more rates than chance would explain."
     rows = rows.assign(y=rows["rate"], solid=False)
     if (chart := _chart(title, rows, x, y, key, "A row is one load of a subject")) is None:
         return None
@@ -142,8 +142,8 @@ def cpu(found: Audit) -> Chart | None:
     """
     rows = found.rows.query("cpu_given_pct > 0 and cpu_pct >= 0 and rate > 0")
     used = 100 * rows["cpu_pct"] / rows["cpu_given_pct"]
-    title = "CPU used, of what was given, against the rate"
-    key = "Filled: more than there is."
+    title = "CPU use by rate, as a share of the CPU that each server was given"
+    key = "Filled: more CPU than the server was given."
     rows = rows.assign(x=rows["rate"], y=used, solid=used > 100)
     x = Axis("requests/s")
     y = Axis("% of CPU given")

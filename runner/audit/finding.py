@@ -175,7 +175,7 @@ def summary(found: Audit) -> Summary:
     gravest = "All numbers that were checked are consistent."
     if found.findings:
         first = found.findings[0]
-        gravest = f"The gravest finding, {first.where or first.source}: {first.says}"
+        gravest = f"The most severe finding ({first.where or first.source}): {first.says}"
         if first.severity is Severity.KNOWING:
             gravest = first.says
     missed = (

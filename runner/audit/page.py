@@ -186,10 +186,14 @@ def of_run(tables: Tables) -> Iterator[Block]:
         each for each in found.findings if each.check in HARD and each.severity != Severity.KNOWING
     )
     trials = captions.plural(len(found.rows), "sealed trial")
-    result = f"{len(broken)} findings in {trials}" if broken else f"{trials} keep all of them"
+    result = (
+        f"{captions.plural(len(broken), 'finding')} in {trials}"
+        if broken
+        else f"no finding in {trials}"
+    )
     yield Paragraph(
-        f"The laws of {captions.joined(HARD)}, by which `bench audit` reads tables of others: "
-        f"{result}."
+        "This run was audited by laws that `bench audit` applies to published tables "
+        f"({captions.joined(HARD)}): {result}."
     )
     if broken:
         yield TextTable(table(Audit(found.rows, broken), most=20), about="Findings in this run")
@@ -203,9 +207,9 @@ def of_published() -> Iterator[Block]:
         "load_model == 'closed' and rate > 0 and p50_ms.notna()", engine="python"
     )
     said = (
-        f"{row['subject']}, {row['test']}: with {row['connections']:,.0f} users and "
-        f"{row['rate']:,.0f} requests/s the mean response is "
-        f"{1000 * row['connections'] / row['rate']:,.0f} ms by Little's law, with any server."
+        f"{row['subject']}, {row['test']}: by Little's law, with {row['connections']:,.0f} users "
+        f"and {row['rate']:,.0f} requests/s the mean response time is "
+        f"{1000 * row['connections'] / row['rate']:,.0f} ms, whatever the server."
         for row in closed.to_dict("records")
     )
     yield Bullets(tuple(said))

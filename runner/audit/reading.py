@@ -343,7 +343,7 @@ def _unknown_json(content: Any, source: str, format_name: str) -> str:
         if keys <= dict_of(first).keys():
             return f"{source} holds single requests instead of a table of results: {advice}."
     has = ", ".join(_clean(name) for name in list(dict_of(first))[:6])
-    what = f"it has {has}" if has else "it has no names"
+    what = f"its first fields are {has}" if has else "it has no named fields"
     return f"{source} is JSON, but in none of the formats {names}: {what}."
 
 
@@ -354,8 +354,8 @@ def _unknown_text(text: str, source: str, format_name: str) -> str:
     if not line:
         return f"{source} is empty."
     return (
-        f'{source} has none of the formats {tried}: its first line is "{_clean(line)[:60]}". For a '
-        "CSV with other names of columns give --map rps=NAME,connections=NAME."
+        f'{source} has none of the formats {tried}: its first line is "{_clean(line)[:60]}". If it '
+        "is a CSV with other column names, give --map rps=NAME,connections=NAME."
     )
 
 

@@ -188,11 +188,10 @@ def test_the_page_reads_what_the_command_reads(tmp_path, run, bare_lab):
         str(page),
     ]
     code, out, _ = run(str(file), *options)
-    assert code == 1 and "5 of the possible number" in " ".join(out.split())
+    assert code == 1 and "5 times the possible number" in " ".join(out.split())
     text = page.read_text()
-    assert (
-        "5 of the possible number" in text and "<script>alert" not in text and "<b>bold" not in text
-    )
+    assert "5 times the possible number" in text
+    assert "<script>alert" not in text and "<b>bold" not in text
     assert notebooks.figures_shown(page.with_suffix(".ipynb")) == ["audit-little", "audit-rates"]
 
 
@@ -205,8 +204,8 @@ def test_a_page_needs_neither_the_table_nor_a_second_reading(tmp_path, run, bare
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text)))
     page = tmp_path / "piped.html"
     code, out, _ = run("-", "--html", str(page))
-    assert code == 1 and "5 of the possible number" in " ".join(out.split())
-    assert "5 of the possible number" in page.read_text()
+    assert code == 1 and "5 times the possible number" in " ".join(out.split())
+    assert "5 times the possible number" in page.read_text()
     stored = load(page.with_suffix(".audit.parquet"))
     assert stored.rows["rate"].tolist() == [1000, 2000]
     assert str(stored.findings[0].severity) == "impossible"

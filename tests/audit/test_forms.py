@@ -57,7 +57,7 @@ def test_lines_of_rows_are_a_table() -> None:
 def test_the_document_that_nothing_reads_is_named() -> None:
     text = json.dumps(OHA) + json.dumps({"weather": "fine"})
     with pytest.raises(
-        LabError, match=r"x \[2\] is JSON, but in none of the formats .*it has weather"
+        LabError, match=r"x \[2\] is JSON, but in none of the formats .*fields are weather"
     ):
         parse(text.encode(), "x")
     with pytest.raises(LabError, match="not valid JSON from line 2 on"):

@@ -198,7 +198,7 @@ def test_answers_of_another_size_are_found() -> None:
 def test_a_fault_of_many_rows_is_one_finding() -> None:
     rows = table(**sound() | {"errors": [round(each / 4) for each in sound()["requests"]]})
     (found,) = said(rows, "counts")
-    assert "12 of 12 rows have the same fault, also " in found
+    assert "12 of 12 rows have the same fault, among them also " in found
     assert found.count("requests failed") == 1
 
 
@@ -211,7 +211,7 @@ def test_the_gravest_finding_is_that_of_the_largest_effect() -> None:
     columns["cpu_pct"] = [103] * 3 + [95] * 9
     columns["errors"] = [0] * 11 + [columns["requests"][11]]
     rows = table(**columns)
-    assert summary(audit(rows)).gravest.startswith("The gravest finding, f11, ")
+    assert summary(audit(rows)).gravest.startswith("The most severe finding (f11, ")
     assert "is a rate of errors" in summary(audit(rows)).gravest
 
 

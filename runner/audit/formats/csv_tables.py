@@ -135,8 +135,8 @@ def named_columns(text: str, source: str, renamed: Mapping[str, str]) -> Iterato
         columns[ours] = theirs
     if "rate" not in columns:
         what = (
-            f"{source} has no column with a known name of a rate: name the column of the rate "
-            "by --map rps=NAME"
+            f"{source} has no column whose name is known to mean a rate: name the column of the "
+            "rate by --map rps=NAME"
         )
         raise LabError(f"{what}. The columns are {', '.join(header)}.", exit_code=1)
     versions = [
