@@ -65,7 +65,7 @@ class Limit(StrEnum):
         "generator",
         "generator-bound",
         "G",
-        "rate and response times are the generator's; what the server can do was not seen",
+        "rate and response times are the generator's, and do not show what the server can do",
         "a generator on CPUs, or on a host, of its own",
     )
     DATABASE = (
@@ -86,7 +86,7 @@ class Limit(StrEnum):
         "network",
         "network-bound",
         "N",
-        "the network between the hosts was full, slow or lossy: it made the rate",
+        "the network between the hosts was full, slow or lossy, and determined the rate",
         "a faster network",
     )
     SERVER = (

@@ -43,7 +43,9 @@ WHEN: dict[Cause, str] = {
         f"more than {_percent(MOST_FAILED)} of the requests failed; for a load with one "
         "connection or an offered rate, any request failed"
     ),
-    Cause.CHECKS_FAILED: "as many of the checks that the script makes on the answers failed",
+    Cause.CHECKS_FAILED: (
+        "the same share of the checks that the script makes on the answers failed"
+    ),
     Cause.CPUS_SHARED: "server and generator could run on the same CPU",
     Cause.NO_CPU_KNOWN: (
         "the CPU use of neither server nor generator is known, as in an imported file"

@@ -82,7 +82,7 @@ def _one_request(evidence: Evidence) -> str:
     )
     if serial.idle == "polling":
         return sentence
-    return f"{sentence}; idle CPUs slept, and their waking is part of it"
+    return f"{sentence}; idle CPUs slept, and the cycle includes the time to wake them"
 
 
 def _cpu_taken(evidence: Evidence) -> str:
@@ -115,7 +115,7 @@ def _no_cpu_known(evidence: Evidence) -> str:
         return f"{said}, so either may have been the limit"
     if evidence.dropped:
         return f"{said}, and the rate was not kept, {evidence.dropped:,} iterations were dropped"
-    return f"{said}; too few users are excluded, because no iteration was dropped"
+    return f"{said}; the number of users was no limit, because no iteration was dropped"
 
 
 def _too_few_users(evidence: Evidence) -> str:
@@ -143,12 +143,12 @@ def users_words(users: Users) -> str:
     iteration = short_number(users.iteration_ms)
     rate = short_number(users.most_rps)
     did = f"{users.count:,} {noun} / {iteration} ms = {rate} iterations/s"
-    return f"the users were the limit, {did}, and --vus {users.enough} would do"
+    return f"the users were the limit, {did}; --vus {users.enough} is enough"
 
 
 _CONTRADICTION = "generator and probe contradict each other"
 _GENERATOR_WAITED = f"{_CONTRADICTION}, the generator waited longer"
-_WAITED_ALIKE = "the server made generator and probe wait alike with CPU to spare"
+_WAITED_ALIKE = "the server made generator and probe wait alike, although it had CPU to spare"
 
 _FIXED: dict[Cause, str] = {
     Cause.CPUS_SHARED: "server and generator shared a CPU",
@@ -176,7 +176,9 @@ _FIXED: dict[Cause, str] = {
     Cause.WAITED_TO_BE_ACCEPTED: f"{_GENERATOR_WAITED}, perhaps to be accepted",
     Cause.WAITED_IN_THE_GENERATOR: "requests waited in the generator, not in the server",
     Cause.PROBE_WAITED_LONGER: f"{_CONTRADICTION}, the probe waited longer",
-    Cause.BOTH_WAITED_ALIKE: f"{_WAITED_ALIKE} (a full thread, a lock, or what it waits for)",
+    Cause.BOTH_WAITED_ALIKE: (
+        f"{_WAITED_ALIKE} (perhaps because of a full thread, a lock, or a slow service)"
+    ),
     Cause.NEITHER_SIDE_BUSY: "neither side was busy",
 }
 """The words of each rule whose words contain no number."""
@@ -207,8 +209,8 @@ _BRIEFLY: dict[Cause, str] = {
     Cause.ONE_REQUEST: "one request under way",
     Cause.CPU_TAKEN: "others took CPU time away",
     Cause.NETWORK_LOSSY: "the network between the hosts lost packets",
-    Cause.NETWORK_FAR: "the way to the server took most of the time",
-    Cause.PROBE_STARVED: "too few requests of the probe for a second witness",
+    Cause.NETWORK_FAR: "the network round trip took most of the response time",
+    Cause.PROBE_STARVED: "too few of the probe's requests were answered",
     Cause.TOO_FEW_USERS: "the users were the limit",
     Cause.RATE_NOT_SUSTAINED: "the rate was not sustained",
     Cause.RATE_SUSTAINED: "the rate was sustained",
@@ -239,7 +241,7 @@ def _numbers(evidence: Evidence) -> str:
 def _of_the_server(evidence: Evidence) -> str:
     if evidence.server_used_cores is not None:
         cores = short_number(evidence.server_used_cores)
-        return f"the server used the time of {cores} CPUs, of an unknown number"
+        return f"the server used {cores} CPUs of an unknown number that it was given"
     if evidence.server_share is None:
         return ""
     given = core_words(evidence.cores) if evidence.limited else "CPUs"
@@ -266,9 +268,9 @@ def _of_the_database(evidence: Evidence) -> list[str]:
     if database is None:
         return []
     if database.limited:
-        whose = "of its share"
+        whose = "of its quota"
     elif database.shared:
-        whose = "of the same"
+        whose = "of the CPUs that it shares with the generator"
     else:
         whose = "of its own"
     return [
@@ -280,7 +282,7 @@ def _of_the_database(evidence: Evidence) -> list[str]:
 def _of_the_ceiling(evidence: Evidence) -> str:
     if evidence.ceiling_share is None or evidence.ceiling_share < CROWDED:
         return ""
-    return f"{100 * evidence.ceiling_share:.0f} % of the generator's ceiling"
+    return f"the rate was {100 * evidence.ceiling_share:.0f} % of the generator's ceiling"
 
 
 def _of_the_end(evidence: Evidence) -> str:
@@ -293,10 +295,10 @@ def _of_the_network(evidence: Evidence) -> str:
     network = evidence.network
     if network is None:
         return ""
-    carried = f"network {100 * network.share:.0f} % of what it carries"
+    carried = f"the load used {100 * network.share:.0f} % of the network's capacity"
     if network.lost_share < LOSSY / 100:
         return carried
-    return f"{carried}, {100 * network.lost_share:.2f} % of the segments sent again"
+    return f"{carried}, {100 * network.lost_share:.2f} % of the TCP segments were sent again"
 
 
 def _of_the_second_witness(evidence: Evidence) -> str:

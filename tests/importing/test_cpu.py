@@ -224,7 +224,7 @@ def test_the_verdict_knows_only_the_servers_cpu(bare_lab, tmp_path):
     run = imported(tmp_path, prometheus(({}, [(begin_s() + s, 0.8) for s in range(-1, 7)])))
     trial = only_trial(run)
     assert trial["verdict"] == "inconclusive"
-    assert "the server used the time of 0.8 CPUs, of an unknown number" in trial["verdict_reason"]
+    assert "the server used 0.8 CPUs of an unknown number that it was" in trial["verdict_reason"]
     assert trial["verdict_cause"] in (Cause.GENERATOR_CPU_UNKNOWN, Cause.REQUESTS_FAILED)
     run.table("trials").unlink()
     rebuild(run)

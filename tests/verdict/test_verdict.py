@@ -48,7 +48,7 @@ TWO_BUSY = Users(
 )  # between two iterations, a user waits up to 5 ms until the next iteration is due
 SOME_BUSY = Users(count=50, iteration_ms=20.8, rate_rps=1000, busy=21.0)
 SHORT_OF_USERS = (
-    "the users were the limit, 5 users / 20.8 ms = 240 iterations/s, and --vus 42 would do"
+    "the users were the limit, 5 users / 20.8 ms = 240 iterations/s; --vus 42 is enough"
 )
 
 VERDICTS = [
@@ -431,7 +431,7 @@ VERDICTS = [
         "serial",
         "a cycle took 27.3 µs, of which the CPU time of both sides explains 97 %",
     ),
-    (evidence(serial=ASLEEP), "serial", "idle CPUs slept, and their waking is part of it"),
+    (evidence(serial=ASLEEP), "serial", "idle CPUs slept, and the cycle includes the time to wake"),
     (evidence(serial=AWAKE, server_share=0.97), "serial", "one request under way"),
     (
         evidence(serial=AWAKE, server_share=0.97, share=0.5, cores=0.5),
