@@ -36,38 +36,40 @@ def list_(
     context: typer.Context,
     json_: JsonFlag = False,
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the table of servers in docs/servers.md.")
+        bool, typer.Option("--markdown", help="Print the table of servers for docs/servers.md.")
     ] = False,
     columns: Annotated[
         bool,
-        typer.Option("--columns", help=("Print the lists of the tables' columns in docs/data.md.")),
+        typer.Option(
+            "--columns", help=("Print the lists of the tables' columns for docs/data.md.")
+        ),
     ] = False,
     causes: Annotated[
         bool,
         typer.Option(
-            "--causes", help=("Print the table of the verdicts' rules in docs/method.md.")
+            "--causes", help=("Print the table of the verdicts' rules for docs/method.md.")
         ),
     ] = False,
     invariants: Annotated[
-        bool, typer.Option("--invariants", help="Print the table of invariants in docs/method.md.")
+        bool, typer.Option("--invariants", help="Print the table of invariants for docs/method.md.")
     ] = False,
     outcomes: Annotated[
         bool,
         typer.Option(
-            "--outcomes", help=("Print the table of the claims' outcomes in docs/method.md.")
+            "--outcomes", help=("Print the table of the claims' outcomes for docs/method.md.")
         ),
     ] = False,
     claims: Annotated[
         bool,
         typer.Option(
-            "--claims", help=("Print the sentence in README.md that counts the claims by outcome.")
+            "--claims", help=("Print the sentence for README.md that counts the claims by outcome.")
         ),
     ] = False,
     commands: Annotated[
-        bool, typer.Option("--commands", help="Print the list of commands in docs/commands.md.")
+        bool, typer.Option("--commands", help="Print the list of commands for docs/commands.md.")
     ] = False,
     campaigns: Annotated[
-        bool, typer.Option("--campaigns", help="Print the table of campaigns in docs/commands.md.")
+        bool, typer.Option("--campaigns", help="Print the table of campaigns for docs/commands.md.")
     ] = False,
 ) -> None:
     """List servers, workloads and campaigns."""

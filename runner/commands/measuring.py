@@ -207,7 +207,7 @@ def calibrate(
         (c.tool, c.load_model, c.mode, c.connections, c.in_words, c.server, c.verdict)
         for c in found.ceilings
     ]
-    columns = ("tool", "load", "mode", "connections or users", "requests/s", "against", "verdict")
+    columns = ("tool", "load", "mode", "connections or users", "requests/s", "server", "verdict")
     console.table(f"ceilings of the generators (run {found.run_id})", columns, rows)
 
 

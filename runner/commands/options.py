@@ -92,7 +92,7 @@ RatesOf = Annotated[
     typer.Option(
         metavar="RUN",
         help=(
-            "Run of which the measured capacities replace 100 % in loads whose rates are given in "
+            "Run whose measured capacities count as 100 % in loads whose rates are given in "
             "percent."
         ),
     ),
@@ -302,7 +302,8 @@ AsWritten = Annotated[
     _option(
         "--as-written",
         help=(
-            "Load as the `options` of the script say, instead of by --vus, --iterations or --rate."
+            "Take the load from the script's own `options`, instead of from --vus, --iterations "
+            "or --rate."
         ),
     ),
 ]
@@ -346,7 +347,7 @@ Cert = Annotated[
     str | None,
     _option(metavar="FILE", help="The client's certificate, for an https:// URL; needs --key."),
 ]
-Key = Annotated[str | None, _option(metavar="FILE", help="The key of the file of --cert.")]
+Key = Annotated[str | None, _option(metavar="FILE", help="The private key of --cert.")]
 ServerCpus = Annotated[
     int | None,
     _option(

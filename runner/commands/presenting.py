@@ -108,7 +108,7 @@ def compare(
             rows = [
                 (each.what, each.here_in_words, each.there_in_words) for each in found.differences
             ]
-            console.table("compared by force", ("the runs differ in", "A", "B"), rows)
+            console.table("compared because of --force", ("the runs differ in", "A", "B"), rows)
         for load, texts in tables(found).items():
             console.frame(load, texts)
         out = (f"{why}: {'; '.join(cells)}." for why, cells in left_out(found).items())
@@ -171,7 +171,7 @@ def history(
             }
         )
     else:
-        console.frame("medians by run", table(found))
+        console.frame("means by run", table(found))
         console.note(*findings(found))
     given = {"runs": ",".join(map(short_name, folders)), "force": force, "fail_above": fail_above}
     write_page("history", given, html, f"{len(folders)} runs")

@@ -147,8 +147,8 @@ def _write(profiles: Profiles, loads: list[str], server: str, files: _Files) -> 
     if len(found) != 1:
         names = ", ".join(f"{who} under {name}" for who, name in found) or "none"
         raise LabError(
-            "A file holds the call stacks of one server under one load, but several "
-            f"profiles match: {names}. Choose one by --server and --load."
+            "A file holds the call stacks of one server under one load, but these profiles "
+            f"match: {names}. Choose one by --server and --load."
         )
     who, name = found[0]
     stacks = profiles.stacks_of(who, name)

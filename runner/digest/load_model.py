@@ -124,17 +124,17 @@ class LoadSeen:
 
         For a closed load, they also say how the number of users determined the response times.
         """
-        think = f"{short_number(self.think_ms)} ms of each iteration not spent in requests"
+        think = f"Each iteration spends {short_number(self.think_ms)} ms outside of its requests"
         users = f"{self.users} user{'s' * (self.users != 1)}"
         if self.model == "open":
             ramp = f", from {setting_text(round(self.first_rps))}/s to {round(self.last_rps)}/s"
             rate = f"{short_number(self.rate_rps)} iterations/s{ramp if self.is_ramp else ''}"
             kept = f"{self.dropped:,} of {self.begun:,} iterations were dropped"
             said = f"Its samples show an open load: {rate} for {self.seconds:.0f} s"
-            ended = kept if self.dropped else "none was dropped"
-            return (f"{said}, with up to {users}, {think}; {ended}.",)
+            ended = kept if self.dropped else "no iteration was dropped"
+            return (f"{said}, with up to {users}; {ended}. {think}.",)
         amount = users if self.constant_users else f"a changing number of users, up to {self.users}"
-        said = f"Its samples show a closed load: {amount} for {self.seconds:.0f} s, {think}."
+        said = f"Its samples show a closed load: {amount} for {self.seconds:.0f} s. {think}."
         return (said, *self._by_littles_law())
 
     def _by_littles_law(self) -> tuple[str, ...]:

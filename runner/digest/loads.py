@@ -105,8 +105,8 @@ def left_out_places(taken: Sequence[Sequence[str]]) -> LeftOut:
         who = next(iter(disturbed.values()))
         return LeftOut(
             why_repeat=(
-                f"disturbed: {len(disturbed)} of {places} places of its session "
-                f"({who}, and the like)"
+                f"disturbed: in {len(disturbed)} of {places} places of its session others took "
+                f"much CPU time (for example, {who})"
             )
         )
     return LeftOut(frozenset(disturbed))

@@ -72,7 +72,7 @@ def request_checks(
     yield _points(points, summary)
     if Invariant.ANSWERS.is_asked_of(cell.tool):
         differ = [
-            f"{points.points[name]} {name}, {count} by the summary"
+            f"{points.points[name]} {name} in the samples, {count} in the summary"
             for name, count in summary.counts.items()
             if points.points[name] != count
         ]
@@ -98,8 +98,8 @@ def request_checks(
     ):
         yield Invariant.LITTLES_LAW.check(
             abs(steady.in_flight - users) / users <= LITTLE_TOLERANCE,
-            f"on average {steady.in_flight:.1f} iterations were under way over "
-            f"{steady.seconds:.2f} s, by {users} users",
+            f"over {steady.seconds:.2f} s, on average {steady.in_flight:.1f} iterations of "
+            f"{users} users were under way",
         )
     counted = _added(measurement, "requests")
     answered = points.with_status
@@ -153,7 +153,8 @@ def _phases(points: RequestNumbers) -> Check:
     """Check that the phases of each request add up to its duration."""
     return Invariant.PHASES.check(
         points.worst_residual_ms <= ROUNDING_MS,
-        f"the largest difference of a request is {points.worst_residual_ms:.6f} ms",
+        "the largest difference between a request's phases and its duration is "
+        f"{points.worst_residual_ms:.6f} ms",
     )
 
 
@@ -178,7 +179,7 @@ def _quantiles(
     durations = points.all_durations or points.durations
     stated = summary.http_req_duration
     apart = [
-        f"{name} {durations[name]:.4f} ms raw, {stated.get(name)} ms said"
+        f"{name} {durations[name]:.4f} ms in the samples, {stated.get(name)} ms in the summary"
         for name in (durations if names is None else names)
         if abs(durations[name] - stated.get(name, math.inf)) > ROUNDING_MS
     ]
@@ -406,13 +407,13 @@ def succeeded(sent: Sent) -> Check:
 def lived(measurement: Measurement) -> Check:
     """Check that the server, with all its processes, survived the load."""
     killed = measurement.oom_kills or 0
-    said = [] if measurement.died is None else [f"it {ended(measurement.died)}"]
+    said = [] if measurement.died is None else [f"the server {ended(measurement.died)}"]
     said += (
         [(f"the kernel killed {killed} of the server's processes, because memory ran out")]
         if killed
         else []
     )
-    return Invariant.LIVED.check(not said, ", and ".join(said) or "it did")
+    return Invariant.LIVED.check(not said, ", and ".join(said) or "no process ended")
 
 
 def clock(measurement: Measurement) -> Check:
@@ -511,8 +512,8 @@ def between(measurement: Measurement) -> tuple[Check, ...]:
         return ()
     ok = hosts.clock_moved_ns <= MOVED_NS + 2 * hosts.clock_error_ns
     detail = (
-        f"a clock moved by {hosts.clock_moved_ns / 1e6:.3f} ms, which is known to ± "
-        f"{hosts.clock_error_ns / 1e6:.3f} ms"
+        f"the clock of a host moved by {hosts.clock_moved_ns / 1e6:.3f} ± "
+        f"{hosts.clock_error_ns / 1e6:.3f} ms against the runner's clock"
     )
     silent_s = hosts.silent_ns / 1e9
     return (
@@ -546,7 +547,7 @@ def sample_checks(
         for name, each in counters.items()
         if each.level("foreign_cpus", SETTLED_S, lasted_s).any()
     ]
-    said = f"the {' and the '.join(strayed)} could use other CPUs" if strayed else "nobody left"
+    said = f"the {' and the '.join(strayed)} could use other CPUs" if strayed else "all stayed"
     yield Invariant.STAYED.check(not strayed, said)
     used_by = {"server": Invariant.SERVER_CPU, "generator": Invariant.GENERATOR_CPU}
     if "server" not in counters:
@@ -556,7 +557,7 @@ def sample_checks(
         has = 100 * len(getattr(measurement.placement, subject))
         yield invariant.check(
             0 <= used <= has * CPU_TOLERANCE,
-            f"{used:.1f} % of a core were used, of {has} % that were given",
+            f"the {subject} used {used:.1f} % of a core, and was given {has} %",
         )
     coverage = tick_coverage(raw["host"], windows, measurement.sample_hz)
     stolen_pct = metrics["host_steal_pct"] or 0
@@ -581,12 +582,12 @@ def sample_checks(
         )
         yield Invariant.RESTED.check(
             share < MOST_IDLE,
-            f"the server used {100 * share:.2f} % of a core while others were loaded",
+            f"the server used {100 * share:.2f} % of a core while other servers were loaded",
         )
 
 
 def probe_schedule(late_share: float) -> Check:
     """Check invariant 9 for the probe: its requests may be late only if the server delays them."""
     return Invariant.PROBE_IN_TIME.check(
-        late_share <= MAX_LATE, f"the probe was late with {100 * late_share:.0f} % of its requests"
+        late_share <= MAX_LATE, f"the probe sent {100 * late_share:.0f} % of its requests late"
     )

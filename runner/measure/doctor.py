@@ -75,7 +75,7 @@ def examine_hosts(hosts: Hosts, say: Callable[[str], None]) -> list[Diagnosis]:
                 engine = place.client.version()
                 words = (
                     f"engine {engine.get('Version')} ({engine.get('Arch')}), {facts['cpu_model']}, "
-                    f"of {facts['cpus']} CPUs {machine.cpu_list(place.cpus)}, "
+                    f"{machine.cpu_list(place.cpus)} of {facts['cpus']} CPUs, "
                     f"{(facts['memory_bytes'] or 0) / 2**30:.0f} GiB, Linux {facts['kernel']}, "
                     f"control groups version {facts['cgroup_version']}"
                 )

@@ -326,7 +326,7 @@ def _of_cpus(facts: MachineFacts, root: Path, sleep: Callable[[float], object]) 
         judged(
             "priority",
             _may_run_first(),
-            "sampler and probe run ahead of the generator",
+            "sampler and probe have priority over the generator",
             sentences["priority"],
         ),
     ]

@@ -103,7 +103,7 @@ def kills(pid: int) -> Kills:
 def want(pid: int) -> str:
     """Return a phrase if the server led by `pid` has used up its memory, otherwise an empty text.
 
-    The phrase is for example `for want of memory: it used all of its 6 MiB`. A server can be slow
+    The phrase is for example `because it used up its memory of 6 MiB`. A server can be slow
     for this reason, because near the limit a kernel may reclaim a program's pages again and again
     instead of killing it.
     """
@@ -111,7 +111,7 @@ def want(pid: int) -> str:
     limit = _limit_of(folder) if folder is not None else None
     if limit is None or limit.used_bytes < FULL * limit.most_bytes:
         return ""
-    return f"for want of memory: it used all of its {limit.most_bytes / 2**20:,.0f} MiB"
+    return f"because it used up its memory of {limit.most_bytes / 2**20:,.0f} MiB"
 
 
 def _group_of(pid: int) -> Path | None:

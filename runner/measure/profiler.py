@@ -118,9 +118,9 @@ def profiler(place: Place, ledger: Ledger) -> Iterator[StationClient]:
             found = station.beside(container, channel)
             if not found.ask("can_profile"):
                 raise LabError(
-                    f"The kernel of the host of the {place.role} refuses perf in a container that "
-                    f"has its rights: mount tracefs at {TRACING} there, and let seccomp, AppArmor "
-                    "and SELinux permit perf_event_open.",
+                    f"The kernel of the host of the {place.role} refuses perf, although its "
+                    f"container has the rights that perf needs: mount tracefs at {TRACING} on that "
+                    "host, and let seccomp, AppArmor and SELinux permit perf_event_open.",
                     exit_code=1,
                 )
             yield found

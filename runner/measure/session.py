@@ -389,7 +389,7 @@ def _load_slice(
     if (code := running.exit_code()) is not None:
         when = "in the warm-up" if not live.slices else "between two slices"
         killed = sites.server.kills(running.pid).since(live.killed_before)
-        why = ": the kernel killed it for want of memory" if killed else ""
+        why = ", because the kernel killed it when memory ran out" if killed else ""
         raise LabError(f"{server.name} {ended(code)} {when}{why}.", exit_code=1)
     if live.database is not None:
         now = live.database.counters(tag)

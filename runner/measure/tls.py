@@ -152,7 +152,7 @@ def require_pair(certificate: str, key: str) -> None:
         why = "the key is another certificate's" if mismatch else "they are not"
         raise LabError(
             f"--cert {certificate} and --key {key} must be a certificate and its key in PEM form, "
-            f"and {why}: check both."
+            f"but {why}: check both."
         ) from None
 
 

@@ -148,8 +148,8 @@ def resume_campaign(
     campaign = campaign_from_manifest(begun)
     if (campaign.owns or campaign.environment) and not begun_here(run):
         raise LabError(
-            f"Run {run.run_id} was begun elsewhere, not in this lab. To resume it would "
-            "execute the program, the script or the environment that it brings along. "
+            f"Run {run.run_id} was begun elsewhere, not in this lab. Resuming the run would "
+            "execute the program, the script or the environment that are stored with it. "
             "Start a new run instead."
         )
     servers = campaign_servers(campaign)

@@ -79,7 +79,7 @@ def rest_of(run: RunFolder, planned: Sequence[Trial], most_attempts: int) -> Res
 def _unplanned(states: Mapping[str, State], planned: Sequence[Trial]) -> Sequence[Trial]:
     begun = [name for name in states if ".a" not in name]
     if begun != [trial.trial_id for trial in planned[: len(begun)]]:
-        raise cannot_go_on("its plan has changed since it began (by a server.toml or a workload)")
+        raise cannot_go_on("a server.toml or a workload has changed since it began")
     return planned[len(begun) :]
 
 

@@ -208,7 +208,7 @@ def test_a_report_of_another_status_is_seen(tmp_path):
     requests = closed()
     points = digest(tmp_path, as_text([replace(requests[0], status=500), *requests[1:]]))
     (check,) = broken(CLOSED, points, report(tmp_path, requests), counted=2000)
-    assert check.detail == "1999 answers with 200, 2000 by the summary"
+    assert check.detail == "1999 answers with 200 in the samples, 2000 in the summary"
 
 
 def test_the_lead_is_reconciled_and_is_no_part_of_the_load(tmp_path):

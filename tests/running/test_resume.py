@@ -132,7 +132,7 @@ def test_a_changed_sealed_file_stops_a_resumed_run(copied, resumed):
 def test_a_plan_that_is_not_that_of_the_run_is_refused(copied, resumed):
     run = copied("replanned")
     run.journal.write_text(run.journal.read_text().replace(CLOSE, CLOSE.replace("c4", "c8")))
-    resumed("replanned", 2, "its plan has changed since it began")
+    resumed("replanned", 2, "a server.toml or a workload has changed since it began")
 
 
 @pytest.mark.fault(
