@@ -18,6 +18,12 @@ IDLE = {
     "both": "kept awake and left to sleep, by load",
 }
 """A manifest's word for the state of idle CPUs -> the state in words."""
+HOW_SERVERS_RAN = {
+    "docker": ", servers in containers",
+    "process": ", servers as plain processes",
+    "attached": ", a server that was running before the run",
+}
+"""A manifest's word for the engine -> how the servers ran, to follow other words."""
 DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
 
 
@@ -93,6 +99,25 @@ def trial_counts(trials: pd.DataFrame) -> str:
     return text + "".join(
         f"; {plural(int(n), f'{status} trial')} left out" for status, n in out.items()
     )
+
+
+def measured(tables: Tables) -> str:
+    """Return when, where and how a run was measured, and its number of trials, as a sentence.
+
+    What the manifest does not say is left out. Return an empty text if no trial was sealed.
+    """
+    if sealed_trials(tables.trials).empty:
+        return ""
+    manifest = tables.manifest
+    place = machine(manifest)
+    known = (
+        f" on {manifest.day}" if manifest.day else "",
+        f" on {place}" if place != "unknown" else "",
+        " (a virtual machine)" if manifest.machine.hypervisor else "",
+        HOW_SERVERS_RAN.get(manifest.engine or "", ""),
+        beside_containers(manifest),
+    )
+    return f"Measured{''.join(known)}: {trial_counts(tables.trials)}."
 
 
 def plural(count: int, noun: str) -> str:

@@ -149,9 +149,11 @@ def inserts_answer(tables: Tables) -> Iterator[Block]:
 
 
 def answer(tables: Tables) -> Iterator[Block]:
-    """Yield the most important findings, why servers differ, and the warnings."""
+    """Yield the most important findings, why servers differ, the warnings, and the machine."""
     yield Bullets((*findings.first_screen(tables), *why_figures.first_sentences(tables)))
     yield _warnings(tables)
+    if said := captions.measured(tables):
+        yield Paragraph(said, "note")
 
 
 def why(tables: Tables) -> Iterator[Block]:
