@@ -236,6 +236,10 @@ class DockerHost:
         """Build an image with `make`, bring it to this host, and return its id."""
         return make(self.client)
 
+    def wall_ahead_ns(self) -> int:
+        """Return how far the host's wall clock is ahead of this machine's; 0 for this machine."""
+        return 0
+
     def watch(self, container: str) -> None:
         """Register a container by its full id, so that its host ends it if this runner is lost.
 
@@ -274,9 +278,11 @@ class DockerEngine:
         port = self._server.free_port()
         env = {**handed, "ADDR": f"{self._server.address}:{port}"}
         env |= {} if server.contract else {"PORT": str(port)}
+        # The clocks are compared before the start, because the server may answer at any moment.
+        ahead_ns = self._server.wall_ahead_ns()
         with self._container(self._server, server.name, cpus, env, log) as container:
             facts = _facts(self._server, container, port, log)
-            yield Running(**facts, **_start(self._server, container))
+            yield Running(**facts, **_start(container, ahead_ns))
 
     @contextlib.contextmanager
     def database(
@@ -409,18 +415,18 @@ def _facts(host: DockerHost, container: Container, port: int, log: Path) -> dict
     return {**known, "exit_code": exit_code, "stop": stop, "limit": limit}
 
 
-def _start(host: DockerHost, container: Container) -> dict[str, Any]:
+def _start(container: Container, ahead_ns: int) -> dict[str, Any]:
     """Return the size of a container's image, and the time at which its program began.
 
-    The time is left out for another host, because it would be that of the host's clock.
+    The time is by this machine's wall clock. The wall clock of the container's host, by which the
+    engine notes the time, is `ahead_ns` ahead.
     """
     known: dict[str, Any] = {}
     with contextlib.suppress(*TROUBLE, ValueError, KeyError, AttributeError):
         image = container.image
         known["image_bytes"] = None if image is None else int(image.attrs["Size"])
-        if host.address == LOOPBACK:
-            began = datetime.fromisoformat(container.attrs["State"]["StartedAt"])
-            known["began_wall_ns"] = round(1e9 * began.timestamp())
+        began = datetime.fromisoformat(container.attrs["State"]["StartedAt"])
+        known["began_wall_ns"] = round(1e9 * began.timestamp()) - ahead_ns
     return known
 
 

@@ -54,7 +54,9 @@ class Running:
     cpus: Callable[[], tuple[int, ...]] | None = None
     """Returns the server's CPUs; None if the lab chooses the CPUs."""
     began_wall_ns: int | None = None
-    """Time at which the server's program began; None if the lab did not start it on this machine.
+    """Time at which the server's program began, by this machine's wall clock.
+
+    None if the lab did not start the server, or if its engine does not know the time.
     """
     image_bytes: int | None = None
     tls: Tls | None = None  # how the server is reached over TLS; None for plain HTTP

@@ -105,6 +105,10 @@ class Place(DockerHost):
         _bring(self._builder, self.client, image)
         return image
 
+    def wall_ahead_ns(self) -> int:
+        """Return how far the host's wall clock is ahead of this machine's."""
+        return self.station.wall_ahead_ns()
+
     def watch(self, container: str) -> None:
         """Register a container, so that the station ends it if this runner dies or is cut off."""
         self.station.ask("watch", container=container)

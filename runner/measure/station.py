@@ -52,8 +52,9 @@ KILLING_S = 3.0  # longest time for killing the processes that are left at the s
 class Station(Site):
     """The station of this host; the runner may call every public method."""
 
-    # This host's clock; the runner measures its offset from the runner's own clock.
+    # This host's clocks; the runner measures their offsets from its own clocks.
     now = staticmethod(time.monotonic_ns)
+    wall_now = staticmethod(time.time_ns)
     free_port = staticmethod(free_port)
 
     def __init__(self, work: Path, transfer_limit_s: float = TRANSFER_LIMIT_S) -> None:

@@ -207,19 +207,28 @@ class StationClient(Site):
         return CannotGoOnError(f"{lost}{said}")
 
     def look_at_clock(self) -> int:
-        """Measure the offset of the host's clock again; return the change of the offset, in ns.
+        """Measure the offset of the host's clock again; return the change of the offset, in ns."""
+        before = self.clock
+        self.clock = self._compared("now", time.monotonic_ns)
+        return abs(self.clock.offset_ns - before.offset_ns)
 
-        Of several requests for the time, use the one with the fastest answer, whose error is least.
+    def wall_ahead_ns(self) -> int:
+        """Return how far the host's wall clock is ahead of this machine's, in ns."""
+        return self._compared("wall_now", time.time_ns).offset_ns
+
+    def _compared(self, question: str, now: Callable[[], int]) -> Clock:
+        """Return how far a clock of the host is ahead of `now`, this machine's clock of its kind.
+
+        The station answers the question with the time by its clock. Of several answers, use the
+        fastest, whose error is least.
         """
         found = []
         for _ in range(CLOCK_QUESTIONS):
-            asked = time.monotonic_ns()
-            there = self.ask("now")
-            took = time.monotonic_ns() - asked
+            asked = now()
+            there = self.ask(question)
+            took = now() - asked
             found.append(Clock(there - asked - took // 2, took - took // 2))
-        before = self.clock
-        self.clock = min(found, key=lambda clock: clock.error_ns)
-        return abs(self.clock.offset_ns - before.offset_ns)
+        return min(found, key=lambda clock: clock.error_ns)
 
     def counters(self) -> Counters:
         """Return the counters of the host's kernel."""

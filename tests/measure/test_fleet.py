@@ -121,6 +121,7 @@ def test_wrk_from_two_hosts_is_merged_exactly(divided):
         sum(1e6 * part["requests"] / part["duration_us"] for part in parts), rel=1e-9
     )
     assert 0 <= server_count - trial["requests"] <= 20
+    assert 1 < trial["server_start_ms"] < 5000
     text = json.dumps([record, run.manifest])
     assert not any(word in text for word in (fleet_hosts.NETWORK, "gen1", "certificates"))
     assert roles_of(run) == ["server", "generator 1 and database and probe", "generator 2"]

@@ -410,8 +410,9 @@ def test_a_transfer_is_taken_from_who_knows_its_secret_only(station):
 
 SKEWED = """
 import sys, time
-real, ahead = time.monotonic_ns, int(sys.argv.pop(1))
+real, wall, ahead = time.monotonic_ns, time.time_ns, int(sys.argv.pop(1))
 time.monotonic_ns = lambda: real() + ahead
+time.time_ns = lambda: wall() - 2 * ahead
 from runner.measure import station
 station.main()
 """
@@ -420,7 +421,7 @@ station.main()
 class Pipe:
     """The channel to a station that is a process of this machine.
 
-    The station's clock is `ahead_ns` ahead.
+    The station's monotonic clock is `ahead_ns` ahead, and its wall clock is twice as much behind.
     """
 
     complaint = b""
@@ -478,6 +479,7 @@ def test_stations_with_wrong_clocks_begin_together(tmp_path):
             stations[-1].look_at_clock()
             clock = stations[-1].clock
             assert abs(clock.offset_ns - ahead_ns) <= clock.error_ns < 20_000_000
+            assert abs(stations[-1].wall_ahead_ns() + 2 * ahead_ns) < 20_000_000
         begin = time.monotonic_ns() + 1_000_000_000
         wall = time.time_ns() + 1_000_000_000
         for station in stations:
