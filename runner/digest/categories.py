@@ -1,4 +1,4 @@
-"""The kind of work of a call stack, by the rules of categories.toml."""
+"""Tell what kind of work a call stack does, by the rules of categories.toml."""
 
 import functools
 import tomllib
@@ -13,7 +13,10 @@ Observed = Literal["server", "database"]
 KERNEL_OTHER = "kernel other"
 UNKNOWN = "unknown"
 _PASS = ""
-"""Category of functions that work for their callers; a stack gets the caller's category instead."""
+"""Category of functions that only help their callers, such as functions that copy memory.
+
+A call stack that ends with such a function gets the category of the function's caller.
+"""
 _BEFORE = ("<", "&", "*", "dyn ", "mut ", "const ")
 
 
@@ -47,7 +50,7 @@ class Rules:
 
 @functools.lru_cache(maxsize=100_000)
 def _first(function: str, rules: Rules, in_kernel: bool) -> str:
-    """Return the category of a single function; empty if it has no rule."""
+    """Return the category of a single function; empty if no rule fits, or if it is `_PASS`."""
     known = rules.kernel if in_kernel else rules.program
     name = function.removesuffix(KERNEL)
     while name.startswith(_BEFORE):

@@ -62,7 +62,7 @@ def calibrate(run: RunFolder) -> Calibration:
 
 
 def _rate(row: pd.Series, bins: pd.DataFrame) -> float:
-    """Return a closed load's mean rate, or a ramp's highest mean rate over one step."""
+    """Return the mean rate of a closed load; for a ramp, the mean rate of its fastest step."""
     if row["load_model"] == "closed":
         return float(row["rps"])
     of_trial = bins[bins["trial_id"] == row["trial_id"]]
@@ -76,8 +76,9 @@ def _rate(row: pd.Series, bins: pd.DataFrame) -> float:
 def capacity(run: RunFolder, servers: Sequence[str], workload: Workload) -> float:
     """Return the capacity of the slowest server for a workload's path, in requests/s on one core.
 
-    A server's capacity is its median rate, divided by its share of a core, in the closed keep-alive
-    loads that were limited by this server. Raise LabError if a server has no such load.
+    Only closed keep-alive loads that a server limited show the capacity of this server. Each of
+    their rates is divided by the server's share of a core, and the capacity is the median of the
+    results. Raise LabError if a server has no such load.
     """
     found: dict[str, list[float]] = defaultdict(list)
     for record in run.records():

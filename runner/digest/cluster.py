@@ -1,8 +1,8 @@
 """Rebuild a run's tables on Dask workers (an optional extra), on this machine or others.
 
-A task depends on the raw files of one session only, and writes each table atomically. So if a
-worker dies, another one can repeat its task. All workers must share the run's folder, for example
-by a network file system.
+A task depends only on the raw files of one session, and writes each table atomically. So if a
+worker dies, another worker can repeat the task. All workers must have access to the run's folder,
+for example by a network file system.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from runner.store import Values
 
 WORKER_BYTES = 2**30
 """Memory limit of a worker: 400 MB for DuckDB, 200 MB for Python and libraries, and a reserve."""
-LOST_WORKERS = 3  # a task may lose this many workers; if it loses one more, Dask gives it up
+LOST_WORKERS = 3  # Dask gives up a task if more than this many workers died while they ran it
 
 
 @contextlib.contextmanager
@@ -28,7 +28,7 @@ def spread_over(
     """Yield a `map()` that runs on Dask workers.
 
     If `address` is `local`, start `workers` processes, by default one per usable CPU. They are
-    connected by TLS with temporary keys. Otherwise `address` is that of a scheduler
+    connected by TLS with temporary keys. Otherwise `address` is the address of a scheduler
     (tcp://host:port or tls://host:port), and the keys come from Dask's configuration. Raise
     LabError if Dask is not installed or the scheduler does not answer.
     """
@@ -61,7 +61,7 @@ def spread_over(
         def spread(function: Callable[[Any], Values], items: Iterable[Any]) -> Iterator[Values]:
             """Yield the function's result for each item, in order of completion.
 
-            If a call raises an error, raise it.
+            If the function raises an error for an item, raise this error.
             """
             futures = client.map(function, list(items), pure=False)
             for done, future in enumerate(distributed.as_completed(futures), start=1):

@@ -1,7 +1,7 @@
-"""Make the tables of a script's load: its endpoints, its checks, and its thresholds.
+"""Make the tables of a script's load: its endpoints, its checks, and its users over time.
 
 The percentiles of an endpoint are exact, because DuckDB sorts the requests of each endpoint. If
-memory is short, it sorts on disk.
+memory is short, DuckDB sorts on disk.
 """
 
 from __future__ import annotations
@@ -26,18 +26,21 @@ from runner.model import OTHER_ENDPOINTS, Trial, carried_percent
 from runner.store import Values, replacing
 
 MOST_ENDPOINTS = 200
-"""Highest number of endpoints in a trial's table. The last of them holds all rarer endpoints."""
+"""A trial's table has at most this many endpoints.
+
+If there are more, the last endpoint in the table stands for all rarer endpoints together.
+"""
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99_9": 99.9}
-"""Percentiles in the tables. A percentile is null if too few requests lie beyond it."""
+"""Percentiles in the tables. A percentile is null if too few requests were slower than it."""
 
 
 @dataclass(frozen=True)
 class _Load:
-    """Facts about a script's load that its tables need in addition to the rows in DuckDB."""
+    """Facts about a script's load that the tables need in addition to the rows in DuckDB."""
 
     labelling: Labelling
     checked: Mapping[int, Checked]
-    """Results of the script's checks by label."""
+    """Results of the script's checks, by the number of the check's label."""
     mode: str
     first_start_ns: int
     last_end_ns: int
@@ -62,13 +65,13 @@ class ScriptSlice:
 class _Kind:
     """A way to divide the requests into groups, such as endpoints.
 
-    Each group has a number, its key.
+    Each group has a number, which is called its key.
     """
 
     keys: Mapping[int, int]
-    """The key of each label, by the label's number."""
+    """The number of each label -> the key of the group to which the label's requests belong."""
     columns: Sequence[Mapping[str, Any]]
-    """The columns that describe each group, by its key."""
+    """The columns that describe a group; the group's key is the index."""
     view: str = "requests"
 
 
@@ -80,7 +83,7 @@ def write_script_tables(
 ) -> None:
     """Write the parts `endpoints`, `checks` and `users` of a trial.
 
-    The rows are those of the views of `k6._open_spool`.
+    `database` has the views of `k6._open_spool`.
     """
     load = _Load(
         labelling=points.labelling,
@@ -127,8 +130,8 @@ def write_tables_of_slices(
 ) -> None:
     """Write the parts of a trial as if its slices had followed one another without a gap.
 
-    `seconds` has the length of each slice. Every slice numbers its labels for itself, so all labels
-    are numbered again.
+    `seconds` has the length of each slice. The same label may have different numbers in two slices,
+    so all labels are numbered again.
     """
     begin_ns = slices[0].first_start_ns
     labelling = Labelling()
@@ -208,9 +211,10 @@ def _write(path: Path, table: str, rows: list[Values]) -> None:
 
 
 def _kinds(database: duckdb.DuckDBPyConnection, load: _Load) -> Iterable[_Kind]:
-    """Yield the divisions of the requests: by endpoint, and by group and scenario.
+    """Yield the divisions of the requests: by endpoint, by group, and by scenario.
 
-    The last two are left out if there is only one group, or only one scenario.
+    If all requests belong to one group, the division by group is left out. The same applies to the
+    scenario.
     """
     counts = _counts(database, "requests")
     labels = {number: load.labelling.labels[number] for number in sorted(counts)}
@@ -232,7 +236,7 @@ def _kinds(database: duckdb.DuckDBPyConnection, load: _Load) -> Iterable[_Kind]:
 
 
 def _counts(database: duckdb.DuckDBPyConnection, view: str) -> dict[int, int]:
-    """Return the number of requests of each label."""
+    """Return the number of requests in a view that have each label, by the label's number."""
     rows = database.view(view).aggregate("label, count(*)", "label").fetchall()
     return dict(rows)
 
@@ -240,9 +244,9 @@ def _counts(database: duckdb.DuckDBPyConnection, view: str) -> dict[int, int]:
 def _by_endpoint(
     labels: Mapping[int, Labels], counts: Mapping[int, int], labelling: Labelling
 ) -> _Kind:
-    """Return the division by endpoint.
+    """Return the division of the requests by endpoint.
 
-    If there are more than MOST_ENDPOINTS, the rarest of them become one endpoint.
+    If there are more than MOST_ENDPOINTS endpoints, the rarest endpoints are joined into one.
     """
     origins = {_origin(label.url) for label in labels.values() if label.url}
     only = origins.pop() if len(origins) == 1 else ""
@@ -280,7 +284,7 @@ def _origin(url: str) -> str:
 
 
 def _urls(keys: Mapping[int, int], labelling: Labelling) -> Mapping[int, int]:
-    """Return the number of different URLs by key."""
+    """Return the number of different URLs in each group, by the group's key."""
     labels: defaultdict[int, list[int]] = defaultdict(list)
     for number, key in keys.items():
         labels[key].append(number)
@@ -305,7 +309,7 @@ _FAILURES = """
 
 
 def _rows(database: duckdb.DuckDBPyConnection, load: _Load, kind: _Kind) -> Iterable[Values]:
-    """Yield a row of the table `endpoints` for each key, in ascending order."""
+    """Yield a row of the table `endpoints` for each group, in ascending order of the keys."""
     published = "duration_ms" if load.mode == "keepalive" else "occupied_ms"
     keys = pa.table({"label": list(kind.keys), "key": list(kind.keys.values())})
     database.register("keys", keys)
@@ -345,9 +349,9 @@ def _failure(status: int, error_code: int) -> str:
 def _percentiles(
     database: duckdb.DuckDBPyConnection, requests: Sequence[int], published: str, view: str
 ) -> list[dict[str, float | None]]:
-    """Return the latency columns of each key.
+    """Return the latency columns of each group, in the order of the groups' keys.
 
-    `requests` has the number of requests of each key, in the order of the keys.
+    `requests` has the number of requests of each group, in the same order.
     """
     wanted = []
     begin = 0

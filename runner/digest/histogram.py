@@ -1,7 +1,7 @@
 """Mergeable latency histograms with log buckets of 1 % relative width, for k6 and wrk.
 
-Bucket b holds the latencies x (in us) with 1.01**b <= x < 1.01**(b + 1); bucket 0 holds all below
-1.01 us. Histograms merge by adding counts.
+Bucket b holds the latencies x (in us) with 1.01**b <= x < 1.01**(b + 1). Bucket 0 holds all
+latencies below 1.01 us. To merge histograms, their counts are added.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,7 @@
 """Digest a file of k6 that somebody else recorded: one trial of an imported run.
 
-The lab measured nothing during that load, so the verdict is that no CPU use is known.
+The lab itself measured nothing during that load. So the generator's CPU use is unknown, and the
+server's CPU use is known only if another tool's samples of it were imported, too.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class _Seen:
 
 
 def cell_of(server: str) -> Cell:
-    """Return the cell of a file whose load is not known yet."""
+    """Return the cell for a file that has not been read yet, so that its load is not known."""
     return Cell(
         server=server,
         language="unknown",
@@ -178,7 +179,7 @@ def _write_watched(run: RunFolder, trial: Trial, watched: Watched, is_csv: bool)
 
 
 def _without_requests(trial: Trial, tally: Tally) -> ImportedDigest:
-    """Return the digest of a file without HTTP requests. Such a trial appears in no figure."""
+    """Return the digest of a file without HTTP requests. Its trial will appear in no figure."""
     own = [name for name in tally.points if name not in UNWATCHED]
     words = ", ".join(f"{name} ({tally.points[name]:,})" for name in sorted(own)[:8])
     said = (
@@ -212,7 +213,7 @@ def _stated(run: RunFolder, trial: Trial) -> StatedByK6:
 
 
 def _checks_counted(points: RequestNumbers) -> tuple[int, int]:
-    """Return how many of the script's checks passed and failed."""
+    """Return the number of the script's checks that passed, and the number that failed."""
     results = points.checked.values()
     return sum(each.passes for each in results), sum(each.fails for each in results)
 
@@ -232,7 +233,7 @@ def _evidence(
 ) -> Evidence:
     """Return the evidence for the verdict.
 
-    The server's CPU use may be known, the generator's never is.
+    The server's CPU use may be known, but the generator's CPU use is always unknown.
     """
     return Evidence(
         server_used_cores=None if use is None else use.mean_pct / 100,

@@ -1,7 +1,8 @@
 """CPU and memory that another tool sampled beside an imported load.
 
-The tool has its own clock, so its times are moved to the clock of the load. Each row of the raw
-file is a reading of a counter of CPU time, as in a trial that the lab measured.
+The tool may have another clock than the load, so the times of its samples are converted to the
+clock of the load. Each row of the raw file is a reading of a counter of CPU time, as in a trial
+that the lab measured.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ SAMPLES = "resources.parquet"  # base name of the raw file with the CPU samples
 SERVER = "server"
 DAY_S = 86_400
 ZONE_STEP_S = 900
-"""Time zones differ by quarters of an hour."""
+"""Time zones differ from UTC by multiples of a quarter of an hour."""
 MOST_ZONE_S = 14 * 3600
 """Largest offset of a time zone from UTC."""
 COVERED = 0.9
-"""Share of the load that samples must cover before CPU per request is computed."""
+"""CPU time per request is computed only if the samples cover at least this share of the load."""
 SHORT_S = 0.11
-"""Longest median interval between samples for which a peak over 0.1 s is computed."""
+"""A peak over 0.1 s is computed only if the median interval between samples is at most this."""
 LONG_S = 1.6
-"""Longest median interval between samples for which a peak over 1 s is computed."""
+"""A peak over 1 s is computed only if the median interval between samples is at most this."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,13 +51,14 @@ class ServerUse:
 
     @property
     def covered(self) -> tuple[float, float]:
-        """Begin and end of the time that has samples, in seconds since the load began."""
+        """Begin and end of the part of the load that has samples, in seconds since the load began.
+        """
         t_s = self.counter.t_s
         return max(0.0, float(t_s[0])), min(self.seconds, float(t_s[-1]))
 
     @property
     def mean_pct(self) -> float:
-        """Mean CPU use over the time that has samples, in % of a core."""
+        """Mean CPU use over the part of the load that has samples, in % of a core."""
         return self.counter.mean_pct(*self.covered)
 
     def metrics(self, requests: int) -> Mapping[str, float | None]:
@@ -95,7 +97,8 @@ class ServerUse:
 def read_use(folder: Path, points: RequestNumbers) -> ServerUse | None:
     """Return the server's CPU and memory from the samples in a trial's folder.
 
-    Return None if the folder has no samples. Raise LabError if they do not overlap with the load.
+    Return None if the folder has no samples. Raise LabError if the samples do not overlap with the
+    load.
     """
     path = folder / SAMPLES
     if not path.is_file():
@@ -125,7 +128,7 @@ def read_use(folder: Path, points: RequestNumbers) -> ServerUse | None:
 
 
 def no_rows() -> pa.Table:
-    """Return an empty table of resources, for a load of which nothing was sampled."""
+    """Return an empty table of resources, for a load without CPU samples."""
     return schema_of("resources").empty_table()
 
 

@@ -1,6 +1,7 @@
-"""The invariants: what must be true of a trial's numbers. A trial that breaks one fails.
+"""The invariants: what must be true of a trial's numbers.
 
-`reconcile.py` checks them. `bench list --invariants` prints them as the table in docs/method.md.
+A trial that breaks an invariant fails or is repeated (`IF_BROKEN`). `reconcile.py` checks the
+invariants. `bench list --invariants` prints them as the table in docs/method.md.
 """
 
 from collections.abc import Callable
@@ -15,14 +16,14 @@ ROUNDING_MS = 0.001
 MIN_COVERAGE = 0.99
 MOST_IDLE = 0.005  # highest CPU use of a server while others are loaded, as a share of a core
 SETTLED_S = 0.1
-"""Time at the start in which a generator may run on other CPUs.
+"""For this time at the start of a load, a generator may run on CPUs other than its own.
 
-taskset first sets the CPUs, and then starts the generator.
+taskset, which starts the generator, itself runs on any CPU until it has set the generator's CPUs.
 """
 MAX_LATE = 0.2
-"""Allowed share of requests that the probe itself sends late.
+"""Allowed share of the probe's requests that are sent late by the probe's own fault.
 
-The largest share observed is 3 %, when the hypervisor took CPU time.
+The largest share observed is 3 %. It was observed while the hypervisor took CPU time away.
 """
 OWN_CONNECTIONS = 3
 """Connections of the lab and of wrk that are not part of the load.
@@ -33,46 +34,51 @@ and keeps one connection to /stats during the load.
 STRANGERS = 20
 """Allowed number of connections of other programs in the network namespace.
 
-It applies if the kernel counts the connections, because the kernel does not count by server.
+These connections are allowed only if the kernel's count is used, because it is not limited to the
+connections of the server.
 """
 LITTLE_TOLERANCE = 0.05
 LONG = 5.0
-"""Minimum length of a steady part, in mean iterations.
+"""Little's law is checked only if the steady part lasts at least this many mean iterations.
 
 In a shorter part, users are still starting.
 """
 CPU_TOLERANCE = 1.02
-"""Used CPU time may be this many times the time of the CPUs.
+"""The CPU time used may be up to this many times the time that the CPUs offered.
 
-The kernel counts in ticks, and two of the ticks that it counts may lie outside a short load.
+The kernel counts CPU time in ticks, and two of the counted ticks may lie outside a short load.
 """
 STEPPED_S = 0.05
-"""Allowed change of the difference between wall clock and monotonic clock over a load."""
+"""Over a load, the difference between wall clock and monotonic clock may change by this time."""
 SLEWED = 0.001
-"""Further allowed difference of these clocks, as a share of the load's length.
+"""The difference of the two clocks may also change by this share of the load's length.
 
 NTP may slew the wall clock by 0.05 % (adjtimex(2)).
 """
 TOGETHER = 0.9
-"""Share of the longest-running generator's time for which all generators must run at once."""
+"""All generators must run at once for this share of the time of the longest-running generator."""
 APART_NS = 150_000_000
-"""Allowed difference between the begins (or ends) of generators.
+"""Allowed total difference between the times at which generators begin and end.
 
 Programs take tens of milliseconds to start and to end.
 """
 UNDER_WAY = 0.5
 """On average, at least this share of wrk's connections must have a request under way.
 
-The mean number of requests under way is rate x mean latency. On a busy CPU, a share of 0.9 was
-observed.
+The mean number of requests under way is rate x mean latency. On a busy CPU, the observed share was
+0.9.
 """
 MOVED_NS = 5_000_000
 """Allowed drift between two hosts' clocks over a load.
 
-The clocks are only used to align the seconds of the hosts. No latency depends on them.
+This is enough, because the clocks are used only to match the seconds of one host with those of
+another. No latency depends on the clocks.
 """
 SILENT_S = 3.0
-"""Allowed time without a sign of life from a host during a load; hosts send one every second."""
+"""Allowed time without a sign of life from a host during a load.
+
+Every host sends a sign of life once a second.
+"""
 
 IF_BROKEN = {
     Blame.TRIAL: "fails",
@@ -82,7 +88,7 @@ IF_BROKEN = {
     ),
     Blame.MACHINE: "is repeated, whatever else failed",
 }
-"""Blame of a broken invariant -> what happens to the trial."""
+"""What happens to a trial that breaks an invariant, by the invariant's blame."""
 
 
 def _every_generator(_: Traits) -> bool:
@@ -119,7 +125,7 @@ def _is_divisible_without_requests(traits: Traits) -> bool:
 
 @dataclass(frozen=True)
 class Rule:
-    """What an invariant demands, and of which trials."""
+    """What an invariant demands, and which trials it applies to."""
 
     check_name: str
     """Name of the check, which is stored. It begins with the invariant's number, if there is one.
@@ -129,14 +135,14 @@ class Rule:
     tolerance: str = "none"
     """How much the numbers of `compares` may differ."""
     generators: Callable[[Traits], bool] = _every_generator
-    """Return whether the invariant applies to the loads of a generator with these traits."""
+    """Function that says if the invariant applies to the loads of a generator with given traits."""
     loads: str = "all"
     """The loads and machines to which the invariant applies."""
     blame: Blame = Blame.TRIAL
 
 
 class Invariant(Enum):
-    """An invariant of a trial. Only its method `check` makes the result for one trial."""
+    """An invariant that every trial is checked for. The method `check` makes a trial's result."""
 
     HAS_REQUESTS = Rule(
         "1 the samples have HTTP requests",
@@ -417,7 +423,7 @@ HEADS = ("check", "compares", "tolerance", "generators", "loads", "a trial that 
 
 
 def rows() -> list[tuple[str, ...]]:
-    """Return the invariants as texts under `HEADS`."""
+    """Return one row of texts per invariant, with the columns of `HEADS`."""
     found: list[tuple[str, ...]] = []
     for invariant in Invariant:
         rule = invariant.value

@@ -6,8 +6,8 @@ disk if memory is short.
 It relies on these facts of k6's source (lib/netext/httpext/tracer.go, equal in 1.8.1 and 2.2.0):
 
 - `time` is the end of the request, in wall-clock time.
-- `http_req_blocked` lasts from asking for a connection until having it, so it contains
-  `http_req_connecting` and `http_req_tls_handshaking`.
+- `http_req_blocked` is the time from asking for a connection until k6 has the connection, so it
+  contains `http_req_connecting` and `http_req_tls_handshaking`.
 - `http_req_duration` = sending + waiting + receiving. It begins when connecting ends.
 """
 
@@ -49,9 +49,9 @@ SETTLED = 0.1
 BIN_NS = 100_000_000  # width of a bin of the throughput table
 GROUP_ROWS = 61_440  # rows in a row group of the table of requests
 LONGEST_NS = 30 * 86_400 * 10**9
-"""Longest possible load. A longer time between requests means that the clock was set.
+"""Longest possible load. If requests are further apart, the clock was set during the load.
 
-It is refused, because the throughput table has one row per bin, and would become huge.
+Such a file is refused, because the throughput table, which has one row per bin, would become huge.
 """
 MEMORY_MB = 400
 """Memory that the whole process of a digest may need."""
@@ -85,7 +85,7 @@ OF_ONE_GENERATOR = (
 They cannot be added up, because each generator numbers its labels for itself.
 """
 FIRST_BYTE = ("p50", "p99")
-"""The percentiles that the tables have of the time to the first byte."""
+"""The percentiles of the time to the first byte that the tables contain."""
 Trend = Mapping[str, float]  # known statistics of one trend, in ms
 
 
@@ -145,7 +145,10 @@ class RequestNumbers(Tally):
     """Numbers of the steady time of the load; None without a completed iteration."""
     blocked: int = 0  # requests that k6 did not send, because their host or port was not allowed
     other_ports: tuple[PortUse, ...] = ()
-    """Requests that k6 sent to other ports. Of the other fields, only `all_durations` has them."""
+    """The requests that k6 sent to other ports, by port.
+
+    The statistics of latency exclude these requests, except for `all_durations`.
+    """
     all_durations: Trend | None = None
     """`durations` including requests to other ports; None if there were none."""
     proto: str | None = None
@@ -184,21 +187,21 @@ def digest_requests(
 ) -> RequestNumbers:
     """Digest k6's raw points, out of core, and return the numbers of the whole load.
 
-    - `tables` are the output paths for requests, latency and throughput, in this order. If it is
-      empty, no table is written.
-    - `mode` is the requested use of connections, and `held` the number of connections that the load
-      may hold. `mode_of` derives the observed mode from them.
+    - `tables` are the output paths for requests, latency and throughput, in this order. If there
+      are no paths, no table is written.
+    - `mode` is the requested use of connections, and `held` is the number of connections that the
+      load may hold. `mode_of` derives the observed mode from both.
     - `window_s` is the planned duration of an open load, from the begin of its first request.
-    - `spool` is the function that reads the raw file. Other generators pass their own.
-    - `look` is called to read more from the views of `_open_spool`. If the file has no HTTP
-      request, `look_at_rest` is called instead, and then NoRequestsError is raised.
+    - `spool` is the function that reads the raw file. Each generator other than k6 has its own.
+    - `look` is called so that the caller can read more from the views of `_open_spool`. If the file
+      has no HTTP request, `look_at_rest` is called instead, and then NoRequestsError is raised.
 
     In mode `keepalive`, the column `latency_ms` is http_req_duration. Otherwise it lasts from
     asking for a connection to the last byte: max(blocked, connecting + tls) + duration. Failed
     requests count, too.
 
-    If the raw file is damaged, raise LabError (exit code 1) with its name and the line, and write
-    no table.
+    If the raw file is damaged, raise LabError (exit code 1) with the file's name and the faulty
+    line, and write no table.
     """
     if not raw.is_file():
         raise LabError(f"{raw} does not exist or is not a regular file.", exit_code=1)
@@ -238,8 +241,8 @@ def spool_together(
 ) -> Tally:
     """Spool the raw files of several generators, each into a folder of its own.
 
-    Return the sums of their counts. `further` holds each additional file, with the offset in
-    nanoseconds that aligns its wall clock with that of `raw`.
+    Return the sums of the files' counts. `further` holds each file in addition to `raw`, with the
+    offset in nanoseconds that converts the file's times to the wall clock of `raw`.
     """
     whole = Tally()
     for number, (path, behind_ns) in enumerate([(raw, 0), *further], start=1):
@@ -280,7 +283,7 @@ def mode_of(asked: str, opened: int, connected: int, held: int | None) -> str:
 
     `opened` requests opened a connection, and `connected` requests had one, new or kept. If
     connections are kept, the load opens at most `held` of them: each user opens one for its first
-    request. More than `held` means that the generator or the server closed connections. If `held`
+    request. If it opens more than `held`, the generator or the server closed connections. If `held`
     is None, return `asked`.
     """
     if held is None:
@@ -323,8 +326,9 @@ def _open_spool(spool: Path, threads: int) -> duckdb.DuckDBPyConnection:
     asking for a connection to the last byte. `every` has in addition the requests to other ports:
     `own` is true for requests to the server, and `port` is the port of all other requests.
 
-    The blocked time contains the times of connecting and TLS, but k6 writes 0 if a connection was
-    opened and then not used. So `occupied_ms` uses the larger of the two.
+    The blocked time should contain the times of connecting and TLS. But if a connection was opened
+    and then not used, k6 writes 0 as the blocked time. So `occupied_ms` uses the blocked time, or
+    the sum of connecting and TLS if this sum is larger.
     """
     database = connect(spool, DUCKDB_MB, threads)
     requests = _by_generator(spool, "requests")
@@ -430,7 +434,7 @@ def _protocol(database: duckdb.DuckDBPyConnection, tally: Tally, name: str) -> s
 
 
 def _other_ports(database: duckdb.DuckDBPyConnection) -> tuple[PortUse, ...]:
-    """Return the numbers of requests to each other port, without requests that k6 blocked."""
+    """Return the requests to each port other than the server's, without those that k6 blocked."""
     given = {"blocked": BLOCKED, "set_up": SET_UP_PORT}
     found = database.sql(_OTHER_PORTS, params=given).to_arrow_table().to_pylist()
     return tuple(PortUse(**each) for each in found)
@@ -523,8 +527,8 @@ def steady_state(database: duckdb.DuckDBPyConnection) -> Steady | None:
 
     Little's law: in a steady state, the mean number of requests under way is their rate times the
     mean time of a request (J. D. C. Little, A Proof for the Queuing Formula L = lambda W,
-    Operations Research 9, 1961). In a closed loop without think time, this number is the number of
-    users, so the throughput determines the mean response time.
+    Operations Research 9, 1961). In a closed loop without think time, every user always has a
+    request under way. So the mean response time is the number of users divided by the throughput.
     """
     ((seconds, under_way_s, mean_ms),) = database.sql(
         _STEADY, params={"settled": SETTLED}
@@ -609,7 +613,7 @@ def _write_tables(
 
 @dataclass(frozen=True)
 class GeneratorSummary:
-    """Counts and statistics of one k6 run, from k6's own summary."""
+    """Counts and statistics of one run of k6 (or another generator), from its own summary."""
 
     iterations: int
     dropped: int
@@ -620,13 +624,13 @@ class GeneratorSummary:
     """Number of check() calls of the script; `checks_failed` counts the failed ones."""
     checks_failed: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
-    """Further counts of a generator, by the names that the same counts have in `Tally.points`."""
+    """Further counts of a generator; the same names are used for these counts in `Tally.points`."""
 
 
 def read_summary(path: Path) -> GeneratorSummary:
     """Read the summary that k6 wrote to `--summary-export=FILE`, or passed to handleSummary().
 
-    Raise LabError (exit code 1) if it is missing, broken or not k6's.
+    Raise LabError (exit code 1) if the file is missing, damaged or not from k6.
     """
     data = read_json(path)
     try:
@@ -662,7 +666,7 @@ def _summarized_metrics(data: Any) -> JsonObject:
     """Return the values of each metric, from a summary in any of k6's three forms.
 
     - `--summary-export` writes the values directly into the object of a metric.
-    - handleSummary() gets them in the member `values` of a metric.
+    - handleSummary() gets the values in the member `values` of a metric.
     - The machine-readable summary has a list of metrics, and calls p(90) `p90`.
     """
     if "results" in data:

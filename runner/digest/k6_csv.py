@@ -1,7 +1,8 @@
 """Read the lines of k6's `--out csv=FILE` as points, which k6_raw.py combines into requests.
 
-The first line names the columns. A value has six decimals, so durations in ms are exact to a
-nanosecond. But the time of a point is in whole seconds, unless K6_CSV_TIME_FORMAT says otherwise.
+The first line names the columns. A value has six decimals, so durations, which are in ms, are exact
+to a nanosecond. But the times of points are whole seconds, unless the user of k6 set
+K6_CSV_TIME_FORMAT.
 """
 
 from __future__ import annotations

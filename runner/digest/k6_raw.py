@@ -2,16 +2,16 @@
 
 A damaged file is reported with the line of its first fault.
 
-The file is read once, in blocks of whole lines, so that memory does not grow with its size. While
-zlib-ng inflates the next block and checks gzip's CRC, threads parse all lines of a block at once
-with Arrow and NumPy, and combine the points of whole requests into rows. k6 writes every point in
-one form:
+The file is read once, in blocks of whole lines, so that memory does not grow with the file's size.
+While zlib-ng inflates the next block and checks gzip's CRC, threads parse all lines of a block at
+once with Arrow and NumPy, and combine the points of whole requests into rows. k6 writes every point
+in one form:
 
     {"metric":"http_reqs","type":"Point","data":{"time":"2026-11-21T00:56:31.1Z","value":1,"tags":{"status":"200"}}}
 
-Every part is checked: value and time must be valid, and name and tags must be JSON (repeated texts
-are parsed once per block). Python's json reads a line in any other form; it either rewrites the
-line in k6's form or reports its fault.
+Every part of such a line is checked: value and time must be valid, and name and tags must be JSON
+(repeated texts are parsed once per block). A line in any other form is parsed with Python's json.
+If the line is a valid point, it is rewritten in k6's form; otherwise its fault is reported.
 
 The points of a request are consecutive lines, because k6 writes one sample container at a time. So
 if the points of request metrics are picked from all lines, their metrics must repeat in exactly the
@@ -64,9 +64,10 @@ REQUEST_METRICS = (
     ),
     *("http_req_sending", "http_req_waiting", "http_req_receiving"),
 )
-"""Points of one request, in the order of k6's Trail.SaveSamples (lib/netext/httpext/tracer.go).
+"""Metrics of the points of one request, in the order in which k6 writes these points.
 
-http_req_failed is not among them, because requests without a responseCallback lack it.
+The order is that of Trail.SaveSamples (lib/netext/httpext/tracer.go). http_req_failed is left out,
+because a request without a responseCallback has no such point.
 """
 _POINTS = len(REQUEST_METRICS)
 KNOWN = (
@@ -91,25 +92,29 @@ REQUESTS = pa.schema(
         *[(name, pa.int16()) for name in ("status", "error_code")],
     ]
 )
-"""One row per request, in the file's order: wall-clock end and k6's durations.
+"""One row per request, in the file's order: the wall-clock time of its end, and k6's durations.
 
 error_code is 0 if there was no error.
 """
 LABELLED = REQUESTS.append(pa.field("label", pa.int32()))
 """One row per request, with the number of its label (`Tally.labels`)."""
 ELSEWHERE = LABELLED.append(pa.field("port", pa.int32()))
-"""One row per request of a user's script to another port than the server's, with that port."""
-SET_UP_PORT = 0  # stands for the port of the requests of setup() and teardown() in ELSEWHERE
+"""One row per request that a user's script sent to a port other than the server's.
+
+The column `port` has the port that the request went to.
+"""
+SET_UP_PORT = 0  # in ELSEWHERE, the requests of setup() and teardown() have this port instead
 SET_UP_GROUPS = ("::setup", "::teardown")
 """Groups that k6 gives to the requests of setup() and teardown() (internal/js/runner.go)."""
-NO_PORT = -1  # the port if the tag `url` is not a URL, because the script gave the request a name
+NO_PORT = -1  # unknown port: the tag `url` holds the name that the script gave the request
 DEFAULT_PORTS = {"http": 80, "https": 443}
 ITERATIONS = pa.schema([("end_ns", pa.int64()), ("length_ms", pa.float64())])
-"""One row per completed iteration: wall-clock end and iteration_duration."""
+"""One row per completed iteration: the wall-clock time of its end, and iteration_duration."""
 USERS = pa.schema([("at_ns", pa.int64()), ("vus", pa.float64()), ("allocated", pa.bool_())])
-"""One row per second and gauge of k6.
+"""Two rows per second, because k6 has two gauges of users; the column `vus` has the gauge's value.
 
-The gauge is the number of users that run an iteration (`vus`), or of all users (`vus_max`).
+If `allocated` is false, the gauge is k6's `vus`, the number of users that run an iteration. If it
+is true, the gauge is `vus_max`, the number of all users.
 """
 BLOCK_BYTES = 4 << 20  # size of a block of lines that is read at once
 _PIECE_BYTES = 32 << 10  # size of each chunk of a Zstandard stream that is decompressed at once
@@ -136,8 +141,9 @@ class DamageError(Exception):
     def __init__(self, line: int, reason: str, *, cut: bool = False) -> None:
         super().__init__(reason)
         self.line = line
-        """Line of the fault; 0 if unknown. If the stream ended early, the line after the last
-        one read.
+        """Number of the faulty line; 0 if unknown.
+
+        If the stream ended early, it is the number of the line after the last line read.
         """
         self.reason = reason
         self.cut = cut
@@ -145,10 +151,10 @@ class DamageError(Exception):
 
 @dataclass(kw_only=True)
 class Tally:
-    """Counts of the lines read so far."""
+    """Counts and facts from the lines of a raw file that were read so far."""
 
     points: Counter[str] = field(default_factory=Counter)
-    """Points by metric, including metrics of user scripts."""
+    """Number of points of each metric, including the metrics that a user's script defines."""
     lines: int = 0
     requests: int = 0  # requests to the server
     elsewhere: int = 0  # requests of a user's script to other ports
@@ -164,9 +170,9 @@ class Tally:
     The number of lines never written is unknown.
     """
     labelling: Labelling = field(default_factory=Labelling)
-    """The labels of requests and checks, by number, and their URLs."""
+    """The numbered labels of requests and checks, and the URLs of each label."""
     checked: dict[int, Checked] = field(default_factory=dict)
-    """Results of the script's checks by label."""
+    """Results of the script's checks, by the number of the check's label."""
     last_drop_ns: int = 0  # wall-clock time of the last dropped iteration
     first_drop_ns: int = 0
     thresholds: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -181,7 +187,7 @@ class Tally:
 
 
 class MissingRequestsError(DamageError):
-    """A whole file without an HTTP request, such as that of a script for WebSockets."""
+    """A complete file without an HTTP request, for example from a script that tests WebSockets."""
 
     def __init__(self, tally: Tally) -> None:
         super().__init__(tally.lines, "the file has no complete request up to this line")
@@ -208,15 +214,17 @@ def spool_points(
     (USERS).
 
     - `behind_ns` is added to all times.
-    - `threads` parse the lines, each about `block_bytes` of lines at a time.
-    - With `salvage`, a missing end of the file is not a fault. The lines lost are counted in
-      `lines_lost`.
+    - `threads` is the number of threads that parse the lines. Each of them parses about
+      `block_bytes` of lines at a time.
+    - With `salvage`, a missing end of the file is not a fault. The lost lines are counted in
+      `Tally.lines_lost`.
     - With `server_port`, requests whose tag `url` names another port are written to
       elsewhere.parquet (ELSEWHERE) instead.
     - With `set_up_apart`, requests of setup() and teardown() are written to elsewhere.parquet.
-    - `progress` receives the number of bytes of the file that were read.
-    - `opened` returns the reader of a file whose format is not JSON.
-    - With `watch`, the points that it selects are written to watched.parquet (WATCHED).
+    - `progress` is called with the number of bytes of the file that were read.
+    - If the file's format is not JSON, `opened` is the function that returns the reader of the
+      file's lines.
+    - With `watch`, the points that `watch` selects are written to watched.parquet (WATCHED).
 
     Raise DamageError with the line of the first fault.
     """
@@ -236,7 +244,8 @@ def spool_points(
             deque(blocks, maxlen=0)
             if file.damage is None or file.damage.cut:
                 raise
-            # The file has a corrupt stream: report this, not the faulty line that it caused.
+            # The compressed stream is corrupt, and this caused the faulty line. So report the
+            # stream, not the line.
     damage = file.damage
     incomplete = len(pairing.waiting)
     if damage:
@@ -302,7 +311,10 @@ class GroupWriter(AbstractContextManager["GroupWriter"]):
 def _writers(
     stack: ExitStack, folder: Path, has_others: bool, is_watched: bool
 ) -> dict[str, GroupWriter]:
-    """Open a spool's files, which `stack` closes; return the writers by the names of `Rows`."""
+    """Open the files of a spool, and return their writers by the keys of `Rows`.
+
+    `stack` closes the files.
+    """
     schemas = {"requests": LABELLED, "users": USERS, "iterations": ITERATIONS}
     if has_others:
         schemas["elsewhere"] = ELSEWHERE
@@ -329,7 +341,10 @@ def _reader(lines: Lines, behind_ns: int) -> Callable[[bytes], _Picked]:
 def _ahead(
     function: Callable[[bytes], _Picked], items: Iterator[bytes], threads: int
 ) -> Iterator[_Picked]:
-    """Yield the function's result for each item, in the items' order; `threads` compute them."""
+    """Yield the function's result for each item, in the items' order.
+
+    The results are computed ahead of their use by as many threads as `threads` says.
+    """
     with ThreadPoolExecutor(threads) as pool:
         coming: deque[Future[_Picked]] = deque()
         for item in items:
@@ -347,7 +362,8 @@ def _ahead(
 class _File:
     """The complete lines of a file, in blocks of about `block_bytes`.
 
-    If the lines end early, `damage` is the fault. Its line number is not set.
+    If the file is faulty, the lines end early, and `damage` is the fault. `damage.line` is then
+    still 0, because only the reader of the lines counts them.
     """
 
     raw: Path
@@ -432,7 +448,7 @@ def _inflated(raw: Path, most_bytes: int, progress: Callable[[int], None]) -> It
 class _Pieces(Iterator[bytes]):
     """The content of a Zstandard stream in pieces.
 
-    They are small, because Arrow loses the piece in which a stream is cut off.
+    The pieces are small, because Arrow loses the whole piece in which a stream is cut off.
     """
 
     def __init__(self, stream: pa.CompressedInputStream) -> None:
@@ -499,9 +515,10 @@ class Block:
 
 
 def _read(block: bytes) -> Block:
-    """Parse a block; lines that are not in k6's form are read as JSON.
+    """Parse a block; lines that are not in k6's form are parsed with Python's json.
 
-    Older versions of k6 write the metric at the end of a line. It is moved to the line's begin.
+    Older versions of k6 write the metric's name at the end of a line. Such lines are rewritten with
+    the name at the beginning.
     """
     if block.startswith(_OLDER_HEAD):
         block = _OLDER.sub(_NEWER, block)
@@ -519,7 +536,7 @@ def _read(block: bytes) -> Block:
 
 
 def _read_singly(lines: list[bytes], odd: Iterable[int]) -> Block:
-    """Parse a block's lines; the lines with the indexes `odd` are read as JSON."""
+    """Parse a block's lines; the lines with the indexes `odd` are parsed with Python's json."""
     fault = None
     announced = []
     for at in odd:
@@ -557,9 +574,10 @@ class _Apart:
 
 
 def _taken_apart(block: bytes, *, rewritten: bool = False) -> _Apart:
-    """Return the points of the lines in k6's form; `rewritten` lines are known to be valid JSON.
+    """Return the points of the lines in k6's form.
 
-    Raise ValueError if the name, time, value or tags of some line are not valid JSON.
+    With `rewritten`, the numbers are not checked, because `_rewritten` wrote the odd lines as valid
+    JSON. Raise ValueError if the name, time, value or tags of some line are not valid JSON.
     """
     text = np.frombuffer(block, np.uint8)
     ends = np.flatnonzero(text == ord("\n")).astype(np.int32)
@@ -570,8 +588,8 @@ def _taken_apart(block: bytes, *, rewritten: bool = False) -> _Apart:
     value_end, tags = _split(block, value, ends, ',"tags":')
     fits = _begin_with(block, begins, ends, _HEAD) & (tags < ends - 2)
     fits &= (text[ends - 1] == ord("}")) & (text[np.maximum(ends - 2, 0)] == ord("}"))
-    # Arrow accepts numbers that JSON forbids: inf, .5, 5. and 007. Read such lines, and those with
-    # negative numbers, as JSON.
+    # Arrow accepts numbers that JSON forbids: inf, .5, 5. and 007. So a line with such a number, or
+    # with a negative number, does not count as in k6's form, and Python's json parses it later.
     if not rewritten:
         first = text[value]
         fits &= _is_digit(first) & _is_digit(text[value_end - 1])
@@ -627,7 +645,7 @@ class Tags:
     port: int
     labels: Labels
     url: str
-    """The URL in the tag `url`; without this tag the request's name, and empty without a name."""
+    """The URL in the tag `url`; if this tag is missing, the request's name; or else empty."""
 
 
 def tags_of(known: Mapping[str, Any]) -> Tags:
@@ -791,7 +809,7 @@ class _Picked:
     """What a block contributes to the rows and the counts.
 
     If the points of all whole requests are in k6's order, these requests are in `requests`.
-    Otherwise `before` has all points of request metrics, in which the fault is then found.
+    Otherwise `before` has all points of request metrics, so that `_Pairing` finds the fault.
     """
 
     block: Block
@@ -802,7 +820,7 @@ class _Picked:
     before: Singles
     """Points of a request whose first points are in an earlier block."""
     following: Singles
-    """The first point of a request's metrics after `before`, if there is one."""
+    """The first point of a request metric that follows the points in `before`, if there is one."""
     requests: _Requests
     after: Singles
     """Points of a request whose last points are in a later block."""
@@ -864,7 +882,7 @@ def _picked(block: Block, behind_ns: int) -> _Picked:
 def _batch(columns: Sequence[NDArray[Any]], schema: pa.Schema) -> pa.RecordBatch:
     """Return columns, which have the types of `schema`, as rows.
 
-    They are passed as buffers, because Arrow's own conversion takes longer for few rows.
+    The columns are passed as buffers, because Arrow's own conversion takes longer for few rows.
     """
     arrays = []
     for column, kind in zip(columns, schema.types, strict=True):
@@ -879,7 +897,7 @@ Rows = Mapping[str, Sequence[pa.RecordBatch]]
 
 
 class _Pairing:
-    """Count points and combine them into rows.
+    """The step that counts points and combines them into rows, block after block.
 
     If only a part of a request's points is in a block, these points wait for the next block.
     """
@@ -948,8 +966,8 @@ class _Pairing:
         """Return the requests that began in an earlier block and end in this block.
 
         Raise DamageError if the points of a request are not in k6's order. If `_picked` found such
-        a fault in the block, `before` has all points of its requests, so that all of them are
-        checked here.
+        a fault, `before` has the points of all requests in the block, so that this function checks
+        all of them.
         """
         joined = np.concatenate([self.waiting, picked.before])
         _require_order(np.concatenate([joined, picked.following]))
@@ -1041,11 +1059,11 @@ def _faulty(points: Singles) -> NDArray[np.bool_]:
 
 
 def _rewritten(line: bytes) -> bytes:
-    """Return a line's point in k6's form; empty for the announcement of a metric.
+    """Return a line's point in k6's form; empty if the line declares a metric.
 
     Raise ValueError with the reason if the line is invalid. k6 1.x writes infinite values of users'
-    metrics as `+Inf`, which is not JSON but accepted here as a large number. k6 2.x omits them, and
-    says so in its log.
+    metrics as `+Inf`. This is not JSON, but it is accepted here, and replaced by a large number.
+    k6 2.x omits infinite values, and says so in its log.
     """
     try:
         record = json.loads(_INFINITE.sub(_finite, line))
@@ -1084,7 +1102,7 @@ def _finite(found: re.Match[bytes]) -> bytes:
 
 
 def _is_time(text: str) -> bool:
-    """True if `text` is RFC 3339 as Go writes it, and a date that exists, from 1900 to 2199."""
+    """True if `text` is a time in RFC 3339 as Go writes it, and its date exists (1900 to 2199)."""
     try:
         return bool(_TIME.fullmatch(text) and datetime.fromisoformat(text[:19]))
     except ValueError:

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from runner.model import OTHER_ENDPOINTS
 
 MOST_LABELS = 5_000
-"""Highest number of labels of a load; points with any further label get the label OTHER."""
+"""A load may have about this many labels. Points with any further label get the label OTHER."""
 MOST_URLS = 100_000
-"""Highest number of different URLs that are counted for a label."""
+"""The different URLs of a label are counted only up to about this number."""
 LONGEST = 300  # number of characters of a name that are kept
 _KEPT_TAGS = ("method", "group", "scenario", "proto", "tls_version")
 _UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
@@ -52,7 +52,10 @@ OTHER = Labels(name=OTHER_ENDPOINTS)
 
 @dataclass
 class Checked:
-    """Results of one check of a script; the wall-clock times are 0 if the check never failed."""
+    """Results of one check of a script.
+
+    The fields `first_fail_ns` and `last_fail_ns` are wall-clock times; 0 if the check never failed.
+    """
 
     passes: int = 0
     fails: int = 0
@@ -149,17 +152,17 @@ def collapsed(url: str) -> str:
 
 @dataclass(frozen=True)
 class Announced:
-    """What k6 writes about a metric before its first point."""
+    """A metric as a line of k6's file declares it, before the first point of the metric."""
 
     metric: str
     kind: str
-    """`counter`, `gauge`, `rate` or `trend`; empty if the line does not say which."""
+    """`counter`, `gauge`, `rate` or `trend`; empty if the line does not say the kind."""
     thresholds: tuple[str, ...]
     """Expressions of the script's thresholds."""
 
 
 def announced_in(line: bytes) -> Announced | None:
-    """Return the announcement of a metric; None for any other line."""
+    """Return the metric that a line declares; None for any other line."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):

@@ -17,16 +17,17 @@ from runner.model import setting_text, short_number
 from runner.shapes import ForTime, LoadModel, Shape, Steps
 
 ARRIVALS = 3.0
-"""Mean number of iterations that begin in a window of time.
+"""Begins of iterations are counted in windows of time in which this many begin on average.
 
-It is small, so that the numbers would differ visibly between windows if begins were random.
+This mean is small, so that the counts would differ visibly between windows if iterations began at
+random times.
 """
 LATE_S = 0.005
-"""Time by which k6 may begin an iteration late, even under a light load."""
+"""k6 may begin an iteration late by this time, even under a light load."""
 LEAST_WINDOW_S = 0.02
-"""Shortest window of time in which begins are counted.
+"""The windows in which begins are counted are at least this long.
 
-It must be longer than the few milliseconds by which k6 may begin an iteration late.
+They must be longer than the few milliseconds by which k6 may begin an iteration late.
 """
 MOST_WINDOWS = 1_000_000
 UNEVEN = 1.5
@@ -48,9 +49,9 @@ FEW_BUSY = 0.5
 k6 allocates spare users only for open loads. This rule is needed for times in whole seconds.
 """
 ENDING = 0.05
-"""Last part of a load, as a share, in which dropped iterations do not count as dropped.
+"""Iterations that k6 drops in this last share of a load do not show that the load was open.
 
-k6 drops them because no time is left.
+k6 drops these iterations because no time is left.
 """
 CONSTANT = 0.9
 """The number of users is constant if it is at its maximum in at least this share of the seconds."""
@@ -58,7 +59,8 @@ RAMPING = 1.1
 """The rate is a ramp if the rates of the first and the last tenth differ by more than this factor.
 """
 FASTEST = 0.01
-"""Share of the requests, the fastest of all, that shows how long a request takes without waiting.
+"""The fastest requests, by this share of all requests, show how long a request takes without
+waiting.
 """
 
 
@@ -79,30 +81,30 @@ class LoadSeen:
     rate_rps: float
     """Mean rate of iterations per second: completed (closed load), or due (open load)."""
     first_rps: float
-    """Rate of the first tenth of the load."""
+    """Iterations that began per second in the first tenth of the load."""
     last_rps: float
-    """Rate of the last tenth of the load."""
+    """Iterations that began per second in the last tenth of the load."""
     begins_s: float
-    """Seconds from the first iteration's begin to the last one's."""
+    """Seconds from the begin of the first iteration to the begin of the last iteration."""
     dropped: int
     iteration_ms: float
     """Mean duration of an iteration."""
     think_ms: float
-    """Mean time of an iteration outside its requests."""
+    """Mean time that an iteration spends outside its requests."""
     fastest_ms: float
     """Duration that the fastest 1 % of the requests did not exceed; NaN if requests are too few."""
     request_ms: float
     """Mean duration of a request."""
     whole_seconds: bool = False
-    """True if the file has no finer times than seconds."""
+    """True if all times in the file are whole seconds."""
 
     @property
     def is_ramp(self) -> bool:
         """True if the rate of an open load changed.
 
-        Even at a constant rate, two tenths of a load may differ by a few iterations: a border
-        between tenths lies anywhere between two begins, and a begin near a border may be late. Such
-        a difference is no ramp.
+        Even at a constant rate, two tenths of a load may differ by a few iterations, because the
+        border of a tenth lies anywhere between two begins, and because a begin near a border may be
+        late. Such a difference does not count as a ramp.
         """
         if self.dropped:
             return False
@@ -138,7 +140,10 @@ class LoadSeen:
         return (said, *self._by_littles_law())
 
     def _by_littles_law(self) -> tuple[str, ...]:
-        """Return a sentence on how much of the response time may be waiting for other users."""
+        """Return a sentence that says how much of the response time may be waiting for other users.
+
+        Return nothing if the number of users changed, or if a rate or duration is not known.
+        """
         if not self.constant_users or not self.rate_rps or math.isnan(self.fastest_ms):
             return ()
         made_ms = 1000 * self.users / self.rate_rps
@@ -179,7 +184,7 @@ _IN_REQUESTS = """
 def see_load(database: duckdb.DuckDBPyConnection, points: RequestNumbers) -> LoadSeen | None:
     """Return the load that the views `iterations`, `users` and `requests` show.
 
-    None if no iteration was completed.
+    Return None if no iteration was completed.
     """
     facts = database.sql(_ITERATIONS).to_arrow_table().to_pylist()[0]
     if not facts["iterations"]:
@@ -229,7 +234,7 @@ def see_load(database: duckdb.DuckDBPyConnection, points: RequestNumbers) -> Loa
 def _begins_evenly(
     database: duckdb.DuckDBPyConnection, facts: dict[str, int], begins_s: float
 ) -> bool:
-    """Return whether the iterations began evenly, as those of an open load do."""
+    """True if the iterations began evenly, as the iterations of an open load do."""
     window_s = max(
         ARRIVALS * begins_s / facts["iterations"], LEAST_WINDOW_S, begins_s / MOST_WINDOWS
     )

@@ -59,7 +59,7 @@ SUMS = (
     "checks",
     "checks_failed",
 )
-"""Metrics of a load that are counts, so that a trial has the sum over its slices."""
+"""Metrics that are counts: for a trial in slices, the counts of the slices are added."""
 PROTOCOLS = ("proto", "tls_version")
 """Metrics that name the protocols of a load's answers."""
 UNCOUNTED = Counters(None, None, None)
@@ -85,10 +85,10 @@ def parts_of_script(run: RunFolder, trial: Trial) -> dict[str, Path]:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """The places of a session that are left out for all of its servers."""
+    """The places of a session that are left out for every server of the session."""
 
     places: frozenset[int] = frozenset()
-    """The numbers of these places, counted from 1."""
+    """The numbers of the places that are left out, counted from 1."""
     why_repeat: str | None = None
     """Reason to repeat the whole session; None if enough places remain."""
 
@@ -96,8 +96,9 @@ class LeftOut:
 def left_out_places(taken: Sequence[Sequence[str]]) -> LeftOut:
     """Leave out the places of a session in which a server lost much CPU time.
 
-    For each server and slice, `taken` names the programs that took the time; the text is empty if
-    they took little. If too few places remain, none is left out, and the session must be repeated.
+    `taken` has one list per server, with a text per slice. The text names the programs that took
+    the CPU time; it is empty if they took little. If too few places would remain, no place is left
+    out, and the session must be repeated.
     """
     disturbed = {place: who for each in taken for place, who in enumerate(each, start=1) if who}
     places = max((len(each) for each in taken), default=0)
@@ -115,8 +116,8 @@ def left_out_places(taken: Sequence[Sequence[str]]) -> LeftOut:
 def join_parts(parts: Sequence[Path], begins_s: Sequence[float], column: str, out: Path) -> None:
     """Write several tables one after the other into `out`.
 
-    The begin of each table is added to its times in `column`, so that they count from the begin of
-    the first table.
+    `begins_s` has the begin of each table's slice. It is added to the table's times in `column`, so
+    that all times are counted from the begin of the first slice.
     """
     schema = pq.read_schema(parts[0])
     at = schema.get_field_index(column)
@@ -171,7 +172,7 @@ def _tail(percent: float | None, ms: float | None) -> dict[str, float | None]:
 
 @dataclass(frozen=True)
 class LoadOfTrial:
-    """Content of a generator's raw files about one load, or about several loads combined."""
+    """What a generator's raw files say about one load, or about several loads combined."""
 
     metrics: Metrics
     checks: tuple[Check, ...]
@@ -196,9 +197,9 @@ def read_load(
 ) -> LoadOfTrial:
     """Read the raw files of a trial's load, write its tables as parts, and check its invariants.
 
-    `number` is that of the slice, from 1. `measurement` and `probe` are of this load alone. With
-    `salvage`, the end of k6's samples may be missing, and no invariant is checked. Raise LabError
-    if a file is missing or corrupt.
+    `number` is the number of the slice, counted from 1; it is 1 for a trial without slices.
+    `measurement` and `probe` belong only to this load. With `salvage`, the end of k6's samples may
+    be missing, and no invariant is checked. Raise LabError if a file is missing or corrupt.
     """
     folder = run.trial(trial.trial_id)
     cell = trial.cell.slice(number)
@@ -226,7 +227,7 @@ def read_load(
     digest = partial(digest_requests, raw(files.samples), tables, **given, held=held, look=look)
     spool = files.spool(raw, cell, measurement, salvage)
     whole = points = digest(spool=spool)
-    if cell.lead_s:  # all requests are reconciled, but only those after the lead count as the load
+    if cell.lead_s:  # all requests are reconciled, but the lead's requests are not part of the load
         points = digest(spool=partial(spool, lead_s=cell.lead_s))
     metrics = metrics_of_points(points, cell, window_s)
     metrics["dropped"] = points.dropped_iterations + points.late + reconcile.missed(cell, whole)
@@ -251,7 +252,8 @@ def read_load(
 class _OfScript:
     """Writer of the tables of a user's script.
 
-    For one slice it only keeps the requests, because the tables are made of all slices together.
+    For a single slice it only keeps the requests, because a trial's tables are made from the
+    requests of all of its slices.
     """
 
     run: RunFolder
@@ -333,13 +335,16 @@ def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTria
 
 
 def _all_words(loads: Sequence[LoadOfTrial], name: str) -> str:
-    """Return the words that the metric has in any of the loads, each once, joined by commas."""
+    """Return the words in the values of a metric of several loads, each word once, with commas."""
     known = [load.metrics[name] for load in loads if name in load.metrics]
     return ", ".join(dict.fromkeys(word for text in known for word in text.split(", ")))
 
 
 def _mean(loads: Sequence[LoadOfTrial], name: str, weight: str) -> float | None:
-    """Return the mean of a metric, weighted by another, over the loads that have it."""
+    """Return the mean of the metric `name` over the loads that have it; None if no load has it.
+
+    The metric `weight` is the weight of each load.
+    """
     known = [load.metrics for load in loads if load.metrics.get(name) is not None]
     total = sum(each[weight] for each in known)
     return sum(each[name] * each[weight] for each in known) / total if known else None
@@ -355,12 +360,13 @@ class SampleFiles:
     samples: str
     """Base name of the raw file with every request."""
     spool: Callable[[Raw, Cell, Measurement, bool], Callable[..., Any]]
-    """Returns a function that spools the samples of a load, of all generators together.
+    """Function that returns another function, which spools the samples of one load.
 
-    To spool samples means to write one row per request to files, in the form of `digest.k6_raw`.
+    To spool samples means to write one row per request to files, in the form of `digest.k6_raw`. If
+    several generators share the load, the samples of all of them are spooled.
     """
     summaries: Callable[[Raw, Measurement], list[GeneratorSummary]]
-    """Function that returns each generator's own summary."""
+    """Function that returns the summary that each generator wrote itself."""
 
 
 def _k6_spool(raw: Raw, _cell: Cell, measurement: Measurement, salvage: bool) -> Callable[..., Any]:
@@ -433,8 +439,8 @@ def _reconciled(
     """Return the results of the script's checks, if it has any, and the checks of the invariants.
 
     `given` holds the arguments of digest_requests. The invariants compare the samples with the
-    generator's summary. If there are several generators, they compare the samples of all with the
-    merged summary, and the samples of each with its own summary.
+    generator's summary. If there are several generators, the samples of all generators are compared
+    with the merged summary, and the samples of each generator with its own summary.
     """
     files = _SAMPLES[cell.tool]
     summaries = files.summaries(raw, measurement)

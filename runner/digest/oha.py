@@ -2,14 +2,14 @@
 
 The module relies on these facts of oha's source (src/client.rs, src/db.rs, src/printer.rs of 1.16):
 
-- All times are in seconds since oha began. Only the whole second of this begin is known. The lab
-  started oha some tens of milliseconds before it.
+- All times are in seconds since oha began, but oha says only in which second it began. So the time
+  at which the lab started oha is used instead, which is some tens of milliseconds earlier.
 - `start` is the time at which a connection began a request, and `end` the time of the last byte of
   the answer. If the request opened its connection, connecting lies between the two.
-- With an offered rate, `start_latency_correction` is the time at which it was a request's turn, up
-  to a millisecond late. `duration` then begins at that time, not at `start`.
-- Turns follow each other at the offered rate from the begin of oha, so the due time of a request
-  follows from its place in the order.
+- With an offered rate, `start_latency_correction` is the time at which it was a request's turn. It
+  may be up to a millisecond late. `duration` then begins at that time, not at `start`.
+- Turns follow each other at the offered rate, and the first turn is when oha begins. So the time at
+  which a request was due follows from its place in the order.
 - Requests without an answer are only in the report.
 """
 
@@ -24,7 +24,7 @@ from runner.model import LabError
 from runner.store import read_json
 
 LONGEST_START_S = 10
-"""Allowed time from the lab's start of oha to the second at which oha says that it began."""
+"""oha may say that it began up to this many seconds after the lab started it."""
 BYTES = "bytes of answers"
 _COLUMNS = {
     "start": "DOUBLE",
@@ -79,7 +79,7 @@ def spool_requests(
 
     `began_ns` is the wall-clock time at which the lab started oha. `rate_rps` is the offered rate,
     or 0 for a closed load. Requests that were due in the first `lead_s` are left out. Raise
-    DamageError if the file is not as the lab wrote it, or is of another load.
+    DamageError if the file is not as the lab wrote it, or belongs to another load.
     """
     lead = {"lead": round(rate_rps * lead_s)}
     try:
@@ -113,7 +113,8 @@ def _answers(status: object) -> str:
 
 
 def _require_one_load(connection: duckdb.DuckDBPyConnection, began_ns: int) -> None:
-    """Raise DamageError unless all lines are of one load, which the lab started at `began_ns`."""
+    """Raise DamageError unless all lines belong to the one load that the lab started at `began_ns`.
+    """
     ((runs, first_s, last_s, odd),) = connection.sql(_ODD).fetchall()
     if not runs:
         raise DamageError(0, "the file has no request")

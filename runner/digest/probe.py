@@ -21,23 +21,24 @@ from runner.model import OWN_SCRIPT, Cell, LabError
 from runner.store import replacing
 
 ENOUGH = {"p50": LEAST_PROBED, "p95": 100, "p99": 500}
-"""Number of samples that a percentile needs, so that five lie above it.
+"""A percentile is computed only from at least this many samples, so that five lie above it.
 
 With fewer samples, the column of the percentile is empty.
 """
 
 LATE_NS = 100_000_000
-"""Above this delay, a request of the probe was sent late.
+"""A request of the probe counts as sent late if it was sent more than this after it was due.
 
-A delay of some milliseconds is normal: on a busy machine, even a process with priority has to wait.
-The limit is four times the interval between requests at the probe's highest rate.
+A delay of some milliseconds is normal, because on a busy machine even a process with priority has
+to wait. The limit is four times the interval between requests at the probe's highest rate.
 """
 CONNECTING_NS = 1_000_000_000
 """The probe abandons a connection that is not accepted within this time."""
 AS_OFTEN = 0.1
 """If two shares differ by at most this, load and probe met closed connections equally often.
 
-A share counts the requests whose kept connection the server had closed.
+The two shares are those of the load's and of the probe's requests for which a kept connection
+could exist, but the server had closed it.
 """
 PACKED: dict[str, object] = {
     "compression": "zstd",
@@ -49,13 +50,14 @@ PACKED: dict[str, object] = {
 }
 """Compression of tables/probe.
 
-The metadata are kept small, because each trial has its own file, and many files have few rows.
+The metadata are kept small, because each trial has a file of its own, and many of these files have
+only few rows.
 """
 
 
 @dataclass(frozen=True)
 class ProbeSamples:
-    """Raw samples, in the order of their schedule; times are in ns of CLOCK_MONOTONIC."""
+    """Raw samples, in the order in which they were due; times are in ns of CLOCK_MONOTONIC."""
 
     scheduled_ns: npt.NDArray[np.int64]
     sent_ns: npt.NDArray[np.int64]
@@ -111,9 +113,10 @@ def read_probe(raw: Path) -> ProbeSamples | None:
 def late_share(probe: ProbeSamples, windows: Sequence[Window], hz: float) -> float:
     """Return the share of due requests that the probe, by its own fault, sent late or not at all.
 
-    Only requests due within the load count. `hz` is the probe's planned rate. Delays do not count
-    while the probe waits for the server: until a connection is accepted, or while the maximum
-    number of its requests is under way. For a load with fewer than ten requests, return 0.
+    Only requests that were due within the load count. `hz` is the probe's planned rate. A delay is
+    not the probe's fault while the probe waits for the server: until a connection is accepted, or
+    while the maximum number of the probe's requests is under way. If fewer than ten requests were
+    sent in a window, the share is 0 there.
     """
     punctual = (probe.sent_ns - probe.scheduled_ns <= LATE_NS) | _held_up(probe, probe.scheduled_ns)
     late = []
@@ -150,8 +153,9 @@ def _held_up(probe: ProbeSamples, at_ns: npt.NDArray[Any]) -> npt.NDArray[np.boo
 def reopened_share(probe: ProbeSamples | None) -> float:
     """Return the share of the probe's requests whose kept connection the server had closed.
 
-    Only requests for which an idle connection could exist are counted. Each series begins with new
-    connections. Return 0 if there are fewer than ten such requests, or no probe.
+    Only requests for which an idle connection could exist are counted. The first requests of each
+    load are not among them, because the probe begins each load with new connections. Return 0 if
+    fewer than ten requests are counted, or if there is no probe.
     """
     if probe is None:
         return 0.0
@@ -171,8 +175,8 @@ def without_probe(measurement: Measurement, probe: ProbeSamples | None) -> Measu
     """Return a load's measurement without the probe's requests and connections."""
     if probe is None:
         return measurement
-    # Subtract only answered requests: without an answer, the server may never have accepted the
-    # connection.
+    # Subtract only answered requests. If a request was not answered, the server may never have
+    # accepted its connection, and so may not have counted it.
     answered = int((probe.status > 0).sum())
     opened = int(probe.opened[probe.status > 0].sum())
     after = measurement.counters_after
@@ -189,9 +193,14 @@ def probe_percentiles(
 ) -> dict[str, float | int | None]:
     """Write tables/probe/<trial_id>.parquet, and return the probe's columns of trials.parquet.
 
-    The columns summarise the requests due within the load. The table has the columns `t_s` (when
-    the request was due, since the load's begin, without the pauses between slices), `latency_ms`
-    (from the due time to the answer), `service_ms` (from the real sending time), `status` and `ok`.
+    The probe's columns summarise the requests that were due within the load. The table has a row
+    per request, with these columns:
+
+    - `t_s` is the time at which the request was due, in seconds since the load began. The pauses
+      between slices are not counted.
+    - `latency_ms` is the time from when the request was due to the answer.
+    - `service_ms` is the time from when the request was sent to the answer.
+    - `status` and `ok` say whether the request succeeded.
     """
     if probe is None:
         return {}
@@ -237,12 +246,12 @@ def probe_percentiles(
 def saw_the_same(cell: Cell, mode: str, metrics: Mapping[str, float | int | None]) -> bool:
     """True if the response times of probe and load are comparable.
 
-    For a user's script they are not: the script may request anything, but the probe requests only
-    one path.
+    For a user's script they are not comparable, because the script may request anything, but the
+    probe requests only one path.
 
-    The probe keeps its connections if the server allows it. A load that opens new connections also
-    waits until the server accepts them. The probe waits for that equally often only if the server
-    closes its connections as often. Then the latencies of both include connecting.
+    The probe keeps its connections if the server allows it. But a load that opens new connections
+    also waits until the server accepts them. So the two are comparable only if the server closes
+    the probe's connections equally often: then the latencies of both include connecting.
     """
     if cell.workload == OWN_SCRIPT:
         return False

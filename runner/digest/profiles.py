@@ -38,7 +38,7 @@ class _Slice:
     answered: int
     """Number of requests answered between the begin and the end of the load."""
     counted: int
-    """Number of requests while perf ran, which starts before the load and stops after it."""
+    """Number of requests while perf ran. perf starts before the load and stops after the load."""
     cpu_us_per_request: float | None
 
 
@@ -141,7 +141,7 @@ def _slice(row: Mapping[str, Any], facts: Mapping[str, Any]) -> _Slice:
 
 
 def _recorded(profiles: Iterable[_Profile]) -> tuple[Rows, Rows]:
-    """Return the rows of `profiles` and of `profile_slices`."""
+    """Return the rows of the tables `profiles` and `profile_slices`, in this order."""
     stacks: Rows = []
     slices: Rows = []
     for profile in profiles:
@@ -164,7 +164,7 @@ def _recorded(profiles: Iterable[_Profile]) -> tuple[Rows, Rows]:
 
 
 def _sampled(profile: _Profile, each: _Slice, subject: Observed) -> tuple[Rows, float]:
-    """Return the rows of `profiles` of a recorded slice, and their sum in µs per request."""
+    """Return a recorded slice's rows of the table `profiles`, and their sum in µs per request."""
     file = STACKS if subject == "server" else DATABASE_STACKS
     found = read_stacks(profile.folder / raw_name(file, each.place), each.begin_s, each.end_s)
     names = {**profile.names, "place": each.place, "subject": subject}
@@ -187,7 +187,10 @@ def _stack_rows(
 
 
 def _counted(profiles: Iterable[_Profile]) -> Rows:
-    """Return the rows of `counters`: the events of all counted slices of a profile together."""
+    """Return the rows of the table `counters`.
+
+    A row has one event of a profile, summed over all of the profile's counted slices.
+    """
     rows = []
     for profile in profiles:
         counted = profile.of_kind("counted")
@@ -206,7 +209,7 @@ def _counted(profiles: Iterable[_Profile]) -> Rows:
 
 
 def _windows(folder: RunFolder, timelines: Sequence[_Profile]) -> Iterator[Values]:
-    """Yield the rows of `timeline_windows`: the servers' CPU use by the sampler."""
+    """Yield the rows of `timeline_windows`: the servers' CPU use as the sampler measured it."""
     names = {each.record["trial_id"]: each.names for each in timelines}
     table = pq.read_table(
         folder.table("resources"),

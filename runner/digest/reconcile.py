@@ -37,8 +37,8 @@ from runner.shapes import Closed, ForTime, Mode, Search, Steps
 THROWN = "lab_iterations_thrown"
 """Metric of workloads/own.js: iterations of a script that threw an error."""
 CLOSING = 0.9
-"""If this share of the probe's requests finds its connection closed, the server closes all
-connections, also those of the load.
+"""If at least this share of the probe's requests finds that the server closed their connection, the
+server is taken to close all connections, also those of the load.
 """
 BATCH_PER_HOST = 6
 """Maximum number of connections of a k6 user for one http.batch() (its option batchPerHost)."""
@@ -190,9 +190,10 @@ def _iterations(cell: Cell, points: RequestNumbers, summary: GeneratorSummary) -
     """Check invariant 1: the number of iterations.
 
     k6 reports interrupted iterations only in its log, but each of them leaves a data_sent point. At
-    an arrival rate, k6 begins as many iterations as fit into each step, give or take one. k6 drops
-    an iteration if no virtual user is free, and it may be too late to begin one (`missed`). In both
-    cases the rate was not sustained, which is a result and not an error.
+    an arrival rate, k6 begins as many iterations as fit into each step, give or take one. Some
+    iterations are not begun: k6 drops an iteration if no virtual user is free, and k6 omits an
+    iteration if it is too late to begin it (`missed`). In both cases the rate was not sustained,
+    which is a result and not an error.
     """
     interrupted = points.script_runs - points.iterations
     done = summary.iterations + interrupted + summary.dropped
@@ -225,12 +226,15 @@ def _iterations(cell: Cell, points: RequestNumbers, summary: GeneratorSummary) -
 
 
 def may_hold(cell: Cell, reopened: float) -> int | None:
-    """Return the number of connections that a load opens if connections are kept: one per user.
+    """Return the highest number of connections that a load opens if connections are kept.
 
-    `reopened` is the share of the probe's requests whose connection the server had closed. If it is
-    at least CLOSING, return 0, so that the load counts as one whose connections are closed. A load
-    with hardly more requests than users could not show this by itself. Return None if the
-    generator does not say which requests opened a connection.
+    This is one connection per user, or BATCH_PER_HOST per user if a script of the user runs.
+
+    `reopened` is the share of the probe's requests whose connection the server had closed. If this
+    share is at least CLOSING, return 0, so that the load counts as one whose connections are
+    closed. The probe is needed for this, because a load with hardly more requests than users does
+    not show whether the server closes connections. Return None if the generator does not say which
+    requests opened a connection.
     """
     if not TRAITS[cell.tool].says_connecting:
         return None
@@ -240,9 +244,9 @@ def may_hold(cell: Cell, reopened: float) -> int | None:
 
 
 def slack(cell: Cell) -> int:
-    """Return how far the number of k6's iterations may deviate from the planned number.
+    """Return the number of iterations by which k6 may deviate from the planned number.
 
-    For an open load it is one per step, and one more. For other loads it is 0.
+    For an open load it is the number of steps plus one. For other loads it is 0.
     """
     return len(cell.rates_rps) + 1 if cell.is_open else 0
 
@@ -254,7 +258,7 @@ def missed(cell: Cell, points: RequestNumbers) -> int:
 
 
 def own_checks(cell: Cell, points: RequestNumbers, measurement: Measurement) -> Iterator[Check]:
-    """Check a load on the user's API: its allowed addresses, its script and its mode.
+    """Check a load on the user's API: where requests went, and if script and mode were as asked.
 
     Yield nothing for other loads.
     """
@@ -318,12 +322,12 @@ def _mode_proof(
     keep-alive mode the number must be within `kept`.
 
     The server's count is exact, except that it includes the lab's own connections. If the server
-    does not count, the kernel's PassiveOpens is used. It counts the whole network namespace, so a
-    few foreign connections are allowed.
+    does not count, the kernel's PassiveOpens is used. PassiveOpens counts the connections of the
+    whole network namespace, so a few connections of other programs are allowed.
     """
     accepted = _added(measurement, "connections")
     source = "the server"
-    # Each further generator connects once, too, to see whether the address answers.
+    # Each further generator also connects once before the load, to test the address.
     allowed = OWN_CONNECTIONS + len(measurement.parts)
     if accepted is None:
         accepted = _added(measurement, "passive_opens")
@@ -348,9 +352,9 @@ def _mode_proof(
 def whole(sent: Sequence[Sent], measurement: Measurement) -> tuple[Check, ...]:
     """Check invariant 5 over all slices; `sent` has the outcome of the requests of each slice.
 
-    Between two slices no generator sends requests. So a request that the server counted there was
-    sent in a slice, and its answer came too late. There can be no more of these than requests that
-    were not answered.
+    Between two slices no generator sends requests. So if the server counted a request between two
+    slices, the request was sent in a slice, and its answer came too late. Therefore there can be at
+    most as many such requests as requests without an answer.
     """
     counted = _added(measurement, "requests")
     if counted is None:
@@ -370,8 +374,8 @@ def database_checks(sent: Sent, measurement: Measurement) -> tuple[Check, ...]:
     """Check invariant 6: each insert that was answered with 2xx has left a row.
 
     An insert may also have left a row if it was answered with an error, or if its answer was lost.
-    Answers are lost if a server dies or the load is cut off, but at most as many as there were
-    requests under way.
+    Answers are lost if a server dies or the load is cut off. At most as many answers can be lost as
+    requests were under way at once.
     """
     use = measurement.database
     if use is None:
@@ -417,7 +421,7 @@ def lived(measurement: Measurement) -> Check:
 
 
 def clock(measurement: Measurement) -> Check:
-    """Check that the wall clock, by which k6 and wrk date events, was not set during the load."""
+    """Check that the wall clock, from which k6 and wrk take times, was not set during the load."""
     wall_ns = measurement.load_ended_wall_ns - measurement.load_started_wall_ns
     mono_ns = measurement.load_ended_mono_ns - measurement.load_started_mono_ns
     stepped_s = (wall_ns - mono_ns) / 1e9
@@ -435,8 +439,9 @@ def wrk_checks(
 ) -> Iterator[Check]:
     """Check invariants 5 and 7 of a wrk trial.
 
-    When wrk stops, each connection may have one request under way. `parts` are the results of the
-    single generators, if there are several.
+    When wrk stops, each connection may have one request under way. So the server may have counted
+    one more request per connection than wrk. If there are several generators, `parts` has the
+    result of each generator.
     """
     requests = result.requests
     connections = result.connections
@@ -472,7 +477,8 @@ def wrk_checks(
 def begun_together(measurement: Measurement, walls_ns: Sequence[tuple[int, int]]) -> Check:
     """Check that several generators ran at the same time.
 
-    `walls_ns` has the begin and the end of each generator's requests, by its host's wall clock.
+    `walls_ns` has the times at which each generator's requests began and ended, by the wall clock
+    of the generator's host.
     """
     behind = [0, *(part.behind_ns(measurement) for part in measurement.parts)]
     begins = [begin + apart for (begin, _), apart in zip(walls_ns, behind, strict=True)]
@@ -489,11 +495,12 @@ def begun_together(measurement: Measurement, walls_ns: Sequence[tuple[int, int]]
 
 
 def answered_all_along(cell: Cell, parts: Sequence[tuple[float, float, int]]) -> tuple[Check, ...]:
-    """Check each of wrk's parts by Little's law.
+    """Check by Little's law that each of several wrk generators got answers all the time.
 
-    If a generator gets no answers for some time, rate x mean latency is less than its number of
-    connections. `parts` has each generator's requests/s, mean latency in seconds, and number of
-    connections. In close mode the latency excludes connecting, so nothing is checked.
+    If a generator gets no answers for some time, its rate x mean latency is less than its number of
+    connections. `parts` has the requests/s, the mean latency in seconds, and the number of
+    connections of each generator. In close mode wrk's latency excludes connecting, so the law does
+    not apply and nothing is checked.
     """
     if cell.mode != "keepalive" or len(parts) < 2:
         return ()
@@ -534,10 +541,15 @@ def sample_checks(
 ) -> Iterator[Check]:
     """Check invariant 9 by the sampler's samples.
 
-    `raw` has all samples, and `counters` only the samples outside the pauses between slices. Every
-    process must survive the load, and stay on its CPUs: another tool, or a manager of control
-    groups, may have moved it. It must not use more CPU time than its CPUs offer. A server must be
-    idle while other servers of its session are loaded. The sampler must have run all the time.
+    `raw` has all samples. `counters` has only the samples within slices, without the pauses between
+    them. The checks are these:
+
+    - Every process survived the load.
+    - Every process stayed on its CPUs. Another tool, or a manager of control groups, may have moved
+      a process.
+    - No process used more CPU time than its CPUs offer.
+    - The server was idle while other servers of its session were loaded.
+    - The sampler ran all the time.
     """
     yield lived(measurement)
     yield kept_packets(measurement)
@@ -587,7 +599,7 @@ def sample_checks(
 
 
 def probe_schedule(late_share: float) -> Check:
-    """Check invariant 9 for the probe: its requests may be late only if the server delays them."""
+    """Check that the probe sent few requests late by its own fault (part of invariant 9)."""
     return Invariant.PROBE_IN_TIME.check(
         late_share <= MAX_LATE, f"the probe sent {100 * late_share:.0f} % of its requests late"
     )

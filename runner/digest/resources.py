@@ -1,6 +1,7 @@
 """Compute rates from cumulative counters, such as CPU use in percent of one core.
 
-A rate is over the time that actually passed between two samples.
+Each rate is computed over the time that actually passed between two samples, not over the
+sampler's planned interval.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,9 +21,10 @@ Floats = npt.NDArray[np.float64]
 
 
 class Window(NamedTuple):
-    """The time of a load: the `seconds` from `begin_mono_ns` on.
+    """The time span of a load: it begins at `begin_mono_ns` and lasts `seconds`.
 
-    The generator's process ran longer, from `started_mono_ns` to `ended_mono_ns`.
+    The generator's process was started earlier (`started_mono_ns`) and ended later
+    (`ended_mono_ns`).
     """
 
     begin_mono_ns: int
@@ -36,7 +38,10 @@ class Counter:
     """The samples of one subject, such as the server or the host."""
 
     t_s: Floats
-    """Times in seconds since the load's begin, ascending. Only the time within slices counts."""
+    """Times of the samples in ascending order, in seconds since the load began.
+
+    In a counter from `stitched`, the pauses between slices are not counted.
+    """
     columns: Mapping[str, Floats]
     """Samples by column; unknown values are NaN.
 
@@ -46,17 +51,18 @@ class Counter:
     - Only the host has `steal_s` (CPU time that the hypervisor gave to other guests),
       `interrupts_s` (CPU time of interrupts), `ran_s` (CPU time of all programs) and `switches`
       (between tasks).
-    - The other subjects have `throttled_s`, `threads` and `foreign_cpus` (CPUs that the subject may
-      use beside its own).
-    - The server also has `waited_s` (time that its threads waited for a CPU), `busiest_thread_pct`
-      (CPU use of its busiest thread since the row before), `stopped` (1 if a signal had stopped
-      it), and the STATS_COLUMNS, which come from its /stats.
+    - The other subjects have `throttled_s`, `threads` and `foreign_cpus` (number of CPUs that the
+      subject may use in addition to the CPUs that it was given).
+    - The server also has `waited_s` (time that the server's threads waited for a CPU),
+      `busiest_thread_pct` (CPU use of the server's busiest thread since the previous row),
+      `stopped` (1 if a signal had stopped the server), and the STATS_COLUMNS, which come from the
+      server's /stats.
     """
     seams: tuple[float, ...] = ()
     """Times at which one slice ends and the next begins. No peak is computed across such a time."""
 
     def level(self, name: str, begin_s: float, end_s: float) -> Floats:
-        """Return the known values between two times of a column that is not cumulative."""
+        """Return the known values of a column that is not cumulative, between two times."""
         values = self.column(name)[(self.t_s >= begin_s) & (self.t_s <= end_s)]
         return values[~np.isnan(values)]
 
@@ -65,10 +71,10 @@ class Counter:
         return self.columns.get(name, np.full(len(self.t_s), np.nan))
 
     def between(self, begin_s: float, end_s: float, name: str = "cpu_s") -> float:
-        """Return the increase of a cumulative column between two times; NaN if it was not counted.
+        """Return the increase of a cumulative column between two times; NaN if it has no values.
 
-        Values are interpolated between samples. Before the first and after the last sample they are
-        constant.
+        Values are interpolated between samples. Before the first sample and after the last sample,
+        the value is assumed to be constant.
         """
         first, last = np.interp([begin_s, end_s], self.t_s, self.column(name))
         return float(last - first)
@@ -80,7 +86,8 @@ class Counter:
     def peak_pct(self, begin_s: float, end_s: float, window_s: float) -> float:
         """Return the highest mean CPU use over any window of `window_s` within the load.
 
-        Windows begin or end at a sample. Return NaN if the load is shorter than the window.
+        Only windows that begin or end at a sample, or that begin with the load, are considered.
+        Return NaN if the load is shorter than the window.
         """
         if end_s - begin_s < window_s * 0.999:
             return float("nan")
@@ -97,7 +104,10 @@ class Counter:
 
 CUMULATIVE = ("cpu_s", "throttled_s", "waited_s", "steal_s", "switches", "interrupts_s", "ran_s")
 MARGIN_S = 0.1
-"""Seconds up to which rows before and after a slice count for it: two ticks of the sampler."""
+"""A row up to this many seconds before or after a slice still counts as a row of the slice.
+
+The sampler ticks twice in this time.
+"""
 
 
 def read_counters(
@@ -108,9 +118,9 @@ def read_counters(
 ) -> dict[str, Counter]:
     """Read the raw counters in resources.parquet, by subject.
 
-    Their times are relative to `zero_mono_ns`. A null as the throttled time means that the time is
-    unknown. With `throttled_known` it means 0, as in files from before quotas were recorded. Raise
-    LabError if the file cannot be read.
+    The times of the counters are relative to `zero_mono_ns`. If the throttled time is null, it is
+    unknown. With `throttled_known`, null means 0: this is right for files that were written before
+    the lab recorded quotas. Raise LabError if the file cannot be read.
     """
     try:
         table = pq.read_table(path)
@@ -141,9 +151,10 @@ def read_counters(
 
 
 def _use_pct(used_s: Floats, t_s: Floats) -> Floats:
-    """Return CPU use in % of a core from the CPU time since the row before.
+    """Return the CPU use in each row, in % of a core.
 
-    It is NaN in the first row.
+    `used_s` is the CPU time since the previous row. The first row has no previous row, so its value
+    is NaN.
     """
     passed_s = np.diff(t_s, prepend=np.nan)
     passed_s[passed_s <= 0] = np.nan
@@ -162,15 +173,15 @@ def _floats(table: pa.Table, name: str) -> Floats:
 def stitched(raw: Mapping[str, Counter], windows: Sequence[Window]) -> dict[str, Counter]:
     """Return the counters of several loads as if the loads had followed each other without a pause.
 
-    `raw` comes from read_counters, with the first window's begin as zero.
+    `raw` comes from read_counters. Its times are counted from the begin of the first window.
     """
     offsets = np.cumsum([0.0, *(window.seconds for window in windows)])
     found = {}
     for subject, counter in raw.items():
         pieces: list[dict[str, Floats]] = []
         for window, offset in zip(windows, offsets[:-1], strict=True):
-            # Each slice has a new generator process, whose counters begin at 0. So rows far before
-            # the slice belong to another process.
+            # Each slice has a new generator process, whose counters begin at 0. So the margin is
+            # smaller for a generator: rows further away belong to the process of another slice.
             margin_s = MARGIN_S / 5 if subject.startswith("generator") else MARGIN_S
             piece = _piece(counter, window, windows[0].begin_mono_ns, margin_s)
             pieces += [{**piece, "t_s": piece["t_s"] + offset}] if piece else []
@@ -219,7 +230,7 @@ def _joined(name: str, pieces: Sequence[Floats]) -> Floats:
 
 
 def tick_coverage(host: Counter, windows: Sequence[Window], hz: float) -> float:
-    """Return which share of the sampler's ticks that were due within the windows has a `host` row.
+    """Return the share of the sampler's due ticks within the windows for which `host` has a row.
 
     One missing tick per window is tolerated: a window that begins between two ticks may contain one
     tick more or less than its length suggests.
@@ -236,7 +247,7 @@ def tick_coverage(host: Counter, windows: Sequence[Window], hz: float) -> float:
 def rates(trial_id: str, counters: Mapping[str, Counter]) -> pa.Table:
     """Return one row per interval between two samples, for tables/resources.parquet.
 
-    docs/data.md describes its columns.
+    docs/data.md describes the columns of this table.
     """
     return pa.concat_tables(
         _subject_rates(trial_id, subject, counter) for subject, counter in counters.items()

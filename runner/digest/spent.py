@@ -9,7 +9,8 @@ from runner.measurement import Footprint, Measurement
 def spent_per_request(loads: Sequence[Measurement], requests: int) -> dict[str, float | None]:
     """Return CPU time by mode, switches and page faults per request, by column of trials.parquet.
 
-    The result is empty if they are unknown for one of the loads, or if there were no requests.
+    The result is empty if these numbers are unknown for any of the loads, or if there were no
+    requests.
     """
     known = [asdict(each.spent) for each in loads if each.spent is not None]
     if len(known) < len(loads) or not requests:
@@ -27,7 +28,7 @@ def spent_per_request(loads: Sequence[Measurement], requests: int) -> dict[str, 
 def footprint(measurement: Measurement) -> dict[str, float | int | None]:
     """Return start-up time, memory around the loads, and sizes, by column of trials.parquet.
 
-    The result is empty if they were not measured.
+    The result is empty if none of this was measured.
     """
     known = measurement.footprint
     if known is None:

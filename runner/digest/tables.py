@@ -34,10 +34,10 @@ from runner.store import (
 
 GROUP_ROWS = 200_000  # rows in a row group; with a group per trial, files are five times as large
 STEPS = {"t_s": 2**-14, "dt_s": 2**-14, "cpu_pct": 2**-7, "switches_per_s": 2**-3}
-"""Steps to which the samples of an exported run are rounded, by column.
+"""In an exported run, the samples in these columns are rounded to multiples of the given step.
 
-They are far below the sampler's resolution. They are powers of two, because numbers rounded to such
-steps end with zero bytes, which compress well.
+The steps are far below the sampler's resolution. They are powers of two, because numbers rounded to
+such steps end with zero bytes, which compress well.
 """
 Record: TypeAlias = TrialRecord
 Spread = Callable[[Callable[[Any], Values], Iterable[Any]], Iterable[Values]]
@@ -69,7 +69,8 @@ def build_tables(run: RunFolder, salvaged: Mapping[str, Record] | None = None) -
         tables = (
             rows if name == "trials" else (pq.read_table(path) for path in paths if path.exists())
         )
-        # Doubles of samples hardly ever repeat. Splitting their bytes saves a third of the space.
+        # The doubles of samples hardly ever repeat, so a dictionary does not help. Splitting their
+        # bytes saves a third of the space.
         encoding = _encoding(schema, 9, split=name == "resources")
         with (
             replacing(run.table(name)) as temporary,
@@ -140,9 +141,10 @@ def shrink(path: Path) -> None:
 
 
 def have_tables(run: RunFolder) -> bool:
-    """True if every table exists, is intact, and has all trials that ended.
+    """True if every table exists and is intact, and the table of trials has every trial that ended.
 
-    A run without records consists only of its tables, so they are then taken as they are.
+    If a run has no records, nothing says which trials it should have. Then intact tables are
+    enough.
     """
     try:
         records = run.records()
@@ -168,7 +170,7 @@ def _have_probes(run: RunFolder, records: Sequence[Record]) -> bool:
 def have_parts(run: RunFolder) -> bool:
     """True if every sealed trial has its parts of the tables.
 
-    They are missing if a user has removed tables/.
+    The parts are missing if a user has removed tables/.
     """
     records = run.records()
     sealed = [record["trial_id"] for record in records if record["status"] == "sealed"]
@@ -180,7 +182,7 @@ def have_parts(run: RunFolder) -> bool:
 def verify_sealed(run: RunFolder) -> None:
     """Check the raw files of every sealed trial against their stored SHA-256.
 
-    Raise LabError if one differs.
+    Raise LabError if a raw file is missing or differs.
     """
     for record in run.records():
         if record["status"] == "sealed":
@@ -249,9 +251,9 @@ def _rebuild_session(
     Raise LabError if the digest of a trial differs from its record. Only columns of the record are
     compared, because a record of an earlier version may have fewer columns.
 
-    A record without a `mode` is of a version that excluded connecting from percentiles, and let an
-    open load end with its last answer. If this would change the numbers of a trial, they are not
-    compared.
+    A record without a `mode` was written by an older version of the lab, which excluded the time of
+    connecting from percentiles, and let an open load end with its last answer. If these differences
+    affect a trial, its numbers are not compared.
     """
     run = RunFolder(path)
     if is_imported:

@@ -2,8 +2,8 @@
 
 The grammar is that of k6 (metrics/thresholds_parser.go): an aggregation, an operator and a number,
 such as `p(95)<200`. Percentiles interpolate between order statistics, as k6's do. The rate of a
-counter is per second of the time from the begin of the first request to the end of the last
-request. k6 itself divides by the time of its whole test, so the two may differ slightly.
+counter is its total divided by the time from the begin of the first request to the end of the last
+request. k6 itself divides by the time of its whole test, so k6's rate may differ slightly.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ KINDS = {
     **dict.fromkeys(("http_req_failed", "checks"), "rate"),
     **dict.fromkeys(("vus", "vus_max"), "gauge"),
 }
-"""Kinds of k6's own metrics; k6's other metrics are trends."""
+"""Kinds of those of k6's own metrics that are not trends."""
 OWN_TRENDS = ("http_req_", "iteration_duration", "group_duration", "ws_", "grpc_req_")
 """Beginnings of the names of k6's own trends."""
 UNWATCHED = (*KNOWN, "data_sent", "data_received", "http_req_failed")
-"""Metrics whose points are kept only if a threshold needs them."""
+"""The points of these metrics are kept only if a threshold needs them."""
 _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
@@ -84,9 +84,10 @@ class StatedByK6:
 def read_stated(path: Path) -> StatedByK6:
     """Return the thresholds in a summary that read_summary() accepts.
 
-    The machine-readable form has no thresholds, so the result is empty. In the form of
-    `--summary-export`, true means that a threshold was crossed. handleSummary() instead has an
-    object with `ok`.
+    k6's machine-readable summary has no thresholds, so the result is empty for it. The two other
+    forms state each threshold's result: in the file of `--summary-export` it is true if the
+    threshold was crossed. In the data of handleSummary() it is an object whose member `ok` is true
+    if the threshold was kept.
     """
     metrics = read_json(path).get("metrics")
     if not isinstance(metrics, dict):
@@ -111,7 +112,7 @@ def _kept(verdict: object) -> bool | None:
 
 
 def _kind_of(values: Mapping[str, Any]) -> str:
-    """Return the kind of a metric by the values that --summary-export has for it."""
+    """Return the kind of a metric, derived from the names of its values in --summary-export."""
     if "passes" in values:
         return "rate"
     if "count" in values and "avg" not in values:
@@ -208,8 +209,8 @@ class Watched:
 def threshold_rows(watched: Watched, known_tags: Sequence[str] | None) -> list[Values]:
     """Return a row for each threshold, with its value, and whether the threshold was kept.
 
-    `known_tags` are the tags that the points of the file have; None means all tags. If a threshold
-    needs another tag, or does not follow k6's grammar, its row has no value.
+    `known_tags` are the tags that the file states for its points; None means that it states all of
+    them. If a threshold needs another tag, or does not follow k6's grammar, its row has no value.
     """
     announced = (
         Stated(metric, expression)
@@ -241,7 +242,7 @@ def _threshold_row(watched: Watched, stated: Stated, known_tags: Sequence[str] |
 
 
 def metric_rows(watched: Watched) -> list[Values]:
-    """Return a row for each metric that the script defines, or that is of another protocol."""
+    """Return a row for each metric that the script defines or that belongs to another protocol."""
     return [
         _metric_row(watched, each)
         for each in watched.watch.numbers
@@ -277,7 +278,8 @@ def write_watched(
 ) -> None:
     """Write a trial's parts of the tables `thresholds` and `metrics`.
 
-    `known_tags` are the tags that the points of the file have; None means all tags.
+    `known_tags` are the tags that the file states for its points; None means that it states all of
+    them.
     """
     write_rows(parts["thresholds"], "thresholds", trial, threshold_rows(watched, known_tags))
     write_rows(parts["metrics"], "metrics", trial, metric_rows(watched))

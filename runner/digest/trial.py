@@ -85,9 +85,10 @@ class Digest:
     def disturbed(self) -> bool:
         """True if the machine disturbed the trial.
 
-        Disturbances are CPU time taken away, late sampling or probing, a process on other CPUs than
-        its own, lost packets, and a clock that was set. Except for the last two, a trial that also
-        breaks an invariant by its own fault does not count as disturbed.
+        Lost packets, a silent host and a clock that was set are always a disturbance. Other
+        disturbances are CPU time taken away, late sampling or probing, a server that was not idle
+        between its slices, and a process that ran on other CPUs than its own. These do not count if
+        the trial also breaks an invariant by its own fault.
         """
         if Blame.MACHINE in self._blamed:
             return True
@@ -97,14 +98,14 @@ class Digest:
 
     @property
     def _blamed(self) -> set[Blame]:
-        """What is to blame for the broken invariants."""
+        """The blames of all broken invariants."""
         return {check.blame for check in self.checks if not check.ok}
 
 
 TIMES = ("latency_", "first_byte_", "iteration_mean_ms", "wrk_reported_", "probe_p")
 """Prefixes of the columns that are left empty if the lab gave server or database a quota.
 
-The times in these columns would include waiting for the quota's next period.
+They are left empty because the times would include waiting for the quota's next period.
 """
 
 
@@ -143,9 +144,10 @@ class _Seen:
         return _Counters(raw, stitched(raw, windows) if self.measurement.slices else raw)
 
     def takers(self) -> list[str]:
-        """Say for each slice if the hypervisor or other programs took much CPU time.
+        """Return a text for each slice that names who took much CPU time away.
 
-        A text is empty if they did not. The list is empty if the trial has no slices.
+        It may be the hypervisor or other programs. The text is empty if neither took much. The list
+        is empty if the trial has no slices.
         """
         taken = []
         for at, window in enumerate(self.windows if self.measurement.slices else ()):
@@ -160,9 +162,9 @@ class _Seen:
         return taken
 
     def checks(self) -> tuple[Check, ...]:
-        """Return the checks of the invariants: one per name for all slices together.
+        """Return the checks of the invariants, each of them once for all slices together.
 
-        If a check failed in some slices, its detail has the details of these slices.
+        If a check failed in some slices, its detail joins the details of these slices.
         """
         by_name: dict[str, list[Check]] = {}
         for each, load in zip(self.measurement.loads, self.loads, strict=True):

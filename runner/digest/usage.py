@@ -23,10 +23,11 @@ from runner.verdict.evidence import (
 
 Metrics = Mapping[str, Any]
 WHOLE = 0.5
-"""The exact CPU time of all programs is used if it is at least this share of the ticked time.
+"""The kernel's exact CPU time is used only if it is at least this share of the time in ticks.
 
-A quota may double the time that the kernel counts in ticks, but not more. If the difference is
-larger, the exact time does not include all programs.
+The kernel states the CPU time of all programs twice: exactly, and counted in ticks. Under a quota,
+the time in ticks may be up to twice the exact time. If it is even longer, the exact time does not
+include all programs.
 """
 SERVER = (
     *(
@@ -42,17 +43,18 @@ SERVER = (
 def read_usage(
     folder: Path, measurement: Measurement, windows: Sequence[Window]
 ) -> dict[str, Counter]:
-    """Read a trial's raw counters, with times in seconds from the first window's begin.
+    """Read a trial's raw counters; times are in seconds since the first window began.
 
-    With several hosts, further generators are the subjects `generator 2` and so on. The hosts of
-    the generators and their samplers are `host 1`, `sampler 1` and so on. Raise LabError if a
-    subject is missing.
+    With several hosts, further generators are the subjects `generator 2` and so on. The generators'
+    hosts and the samplers on these hosts are `host 1`, `sampler 1` and so on. Raise LabError if
+    host, server, generator or sampler has no samples.
     """
     zero_mono_ns = windows[0].begin_mono_ns
     path = folder / "resources.parquet"
     older = measurement.quota is None
     raw = read_counters(path, zero_mono_ns, throttled_known=older)
-    # The server has no CPUs and no rows here if the lab neither started it nor found its process.
+    # If the lab neither started the server nor found the server's process, the placement has no
+    # CPUs of the server, and the file has no rows of it.
     for subject in ("host", "server", "generator", "sampler"):
         if subject not in raw and (subject != "server" or measurement.placement.server):
             raise LabError(f"{path} has no samples of the {subject}.", exit_code=1)
@@ -87,7 +89,10 @@ def used(counters: Mapping[str, Counter], end_s: float, requests: int) -> dict[s
 
 
 def _cost(subject: str, counter: Counter, end_s: float, requests: int) -> dict[str, float | None]:
-    """Return the columns with the CPU time and memory that a load cost server or database."""
+    """Return the columns with the CPU time and memory that one subject needed for a load.
+
+    `subject` is `server` or `database`.
+    """
     rss_bytes = counter.level("rss_bytes", -math.inf, math.inf)
     return {
         f"{subject}_cpu_mean_pct": counter.mean_pct(0.0, end_s),
@@ -132,8 +137,8 @@ def measure_usage(
 def _generator_throttled_share(counters: Mapping[str, Counter], end_s: float) -> float | None:
     """Return the share of the time in which a quota held a generator back.
 
-    If there are several generators, it is the highest of their shares. Return None if it is unknown
-    for all of them.
+    If there are several generators, return the highest of their shares. Return None if the share is
+    unknown for every generator.
     """
     names = [name for name in counters if name.partition(" ")[0] == "generator"]
     shares = [counters[name].between(0.0, end_s, "throttled_s") / end_s for name in names]
@@ -176,19 +181,20 @@ def others_pct(
     end_s: float,
     probe: ProbeSamples | None,
 ) -> float | None:
-    """Return the CPU use of programs outside the trial, 100 = one core; None if unknown.
+    """Return the CPU use of programs outside the trial, in % of a core; None if unknown.
 
-    The kernel's exact CPU time of all programs is used if it is available, and otherwise its ticks.
-    With ticks, the value is unknown for loads of less than a second, and for loads under a quota,
-    because the quota's periods may be in step with the ticks. It is also unknown for a user's
-    server, because the lab does not know the server's helper programs.
+    The kernel's exact CPU time of all programs is used if it is available. Otherwise the kernel's
+    ticks are used. In ticks, the value is unknown for loads of less than a second, and for loads
+    under a quota, because the quota's periods may be in step with the ticks. For a user's server
+    the value is always unknown, because the lab does not know the server's helper programs.
 
-    Interrupts are excluded. Some kernels count the work for the trial's connections as interrupts,
-    and not for any program (CONFIG_IRQ_TIME_ACCOUNTING).
+    Interrupts are excluded, because some kernels count the work for the trial's connections as
+    interrupts instead of counting it for a program (CONFIG_IRQ_TIME_ACCOUNTING).
     """
     if cell.workload in OWN:
         return None
-    # The subjects on other machines than the server's, including the hosts themselves.
+    # The subjects that do not use the CPUs of the server's machine. The subjects `host 1` and so on
+    # are always among them, because `host` alone is the server's machine.
     elsewhere: set[str] = set()
     if measurement.between is not None:
         server, generator, database = measurement.placement.hosts
@@ -206,11 +212,11 @@ def others_pct(
     ran_pct = 100 * counters["host"].between(0.0, end_s, "ran_s") / end_s
     interrupts_pct = 100 * counters["host"].between(0.0, end_s, "interrupts_s") / end_s
     ticked_pct = used_pct.pop("host") - interrupts_pct
-    # If programs used far less by `ran_s` than by ticks, `ran_s` is that of a container's control
-    # group, and includes only the container's programs. Then it is not used.
+    # If `ran_s` is far less than the time in ticks, it was read from a container's control group
+    # and includes only the container's programs. Then the time in ticks is used.
     exact = ran_pct >= WHOLE * ticked_pct
-    # The probe runs beside the first generator. If that is another host, its CPU time does not
-    # count.
+    # The probe runs on the first generator's host. If this is not the server's host, the probe used
+    # no CPU time there, so nothing is subtracted for it.
     probe_pct = 0.0 if probe is None or "generator" in elsewhere else 100 * (probe.cpu_share or 0.0)
     others = (ran_pct if exact else ticked_pct) - sum(used_pct.values()) - probe_pct
     unknown = not exact and (end_s < 1.0 or limited(cell))
@@ -237,7 +243,8 @@ def evidence(
 ) -> Evidence:
     """Return the evidence for the verdict.
 
-    CPU use is a share of the CPUs given to each side. `mode` is the observed use of connections.
+    The CPU use of server and generator is a share of the CPUs that each of them was given. `mode`
+    is the observed use of connections.
     """
     placement = measurement.placement
     is_scripted = cell.workload == OWN_SCRIPT
@@ -280,13 +287,13 @@ def evidence(
 
 
 def _known(metrics: Metrics, name: str) -> float | None:
-    """Return a measured value; None if unknown."""
+    """Return the value of a metric; None if the metric is missing or NaN."""
     value = metrics.get(name)
     return None if value is None or math.isnan(value) else float(value)
 
 
 def _count(metrics: Metrics, name: str) -> float:
-    """Return a count; 0 if the load has no such column."""
+    """Return the value of a metric; 0 if the metric is missing or NaN."""
     return _known(metrics, name) or 0.0
 
 
@@ -295,7 +302,10 @@ def _divided(value: float | None, whole: float) -> float | None:
 
 
 def _generator_has_pct(measurement: Measurement, metrics: Metrics) -> float:
-    """Return the CPU that the generator can use, in % of a core; wrk uses one core per thread."""
+    """Return the highest possible CPU use of the generator, in % of a core.
+
+    wrk cannot use more than one core per thread.
+    """
     cpus = int(_count(metrics, "generator_cpus") or len(measurement.placement.generator))
     threads = int(_count(metrics, "threads") or cpus)
     return 100 * min(cpus, threads)
@@ -370,7 +380,7 @@ def _ceiling_share(cell: Cell, measurement: Measurement, metrics: Metrics) -> fl
 
 
 def _users(cell: Cell, metrics: Metrics) -> Users | None:
-    """Return how busy the users of an open k6 load were; None for any other load."""
+    """Return the evidence of how busy the users of an open k6 load were; None for other loads."""
     iteration_ms = metrics.get("iteration_mean_ms")
     runs_scripts = TRAITS[cell.tool].runs_scripts
     users = cell.shape.users
@@ -390,7 +400,8 @@ def _quotas(cell: Cell, measurement: Measurement, metrics: Metrics) -> dict[str,
     return {
         "cores": quota.cores if foreign else cores,
         "foreign_quota": foreign,
-        # A quota of the lab's own group limits the generator only if it runs on this machine.
+        # A quota on the lab's own control group also limits the generator, unless the generator
+        # runs on another machine.
         "shared_quota": quota.shared and measurement.between is None,
         "throttled_share": None if unknown else throttled_pct / 100,
         "generator_throttled_share": metrics.get("generator_throttled_share") or 0.0,

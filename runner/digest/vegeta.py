@@ -6,8 +6,8 @@ The module relies on these facts of vegeta's source (lib/attack.go, lib/results.
   from 0).
 - `timestamp` is the time at which a worker began the request; `latency` ends with the last byte.
 - If no worker is free in time, a request begins late. So lateness is the generator's fault.
-- When the time is over, vegeta sends no further request, even if one is due. So the lab gives it
-  GENERATOR_LATE_S more time.
+- When the time is over, vegeta sends no further request, even if a request is due. So the lab lets
+  vegeta run GENERATOR_LATE_S longer.
 """
 
 from pathlib import Path

@@ -44,8 +44,9 @@ def disturbance(evidence: Evidence) -> str:
     """Return what took so much CPU time that the trial must be repeated; empty if nothing did.
 
     A trial that was limited by its generator, or whose limit is unknown for another reason, is not
-    repeated, because its verdict would be the same on quiet CPUs. There is one exception: if other
-    programs took much CPU time, a server may have seemed to have room only for that reason.
+    repeated, because its verdict would be the same on quiet CPUs. There is one exception: a trial
+    whose limit is unknown is repeated if other programs took much CPU time, because the server may
+    have seemed to have room only for that reason.
     """
     calm = judge(replace(evidence, stolen_share=0.0, others_share=0.0)).limit
     hidden = calm is Limit.UNKNOWN and evidence.others_share >= OTHERS
@@ -132,11 +133,12 @@ def _of_a_lossy_or_long_way(e: Evidence) -> Iterator[Rule]:
 
 
 def _of_contradicting_witnesses(e: Evidence) -> Iterator[Rule]:
-    """Yield the rules for a generator that waited many times as long as the probe did meanwhile.
+    """Yield the rules for a generator that waited many times as long as the probe.
 
-    If the generator was busy and the probe got its answers, the queue was in the generator. If
-    connections were not reused, requests may instead have waited in the kernel until they were
-    accepted, because a burst overflowed the backlog.
+    Generator and probe waited for the same server at the same time. So if the generator was busy
+    and the probe got its answers, requests queued in the generator. If connections were not reused,
+    new connections may instead have waited in the kernel until the server accepted them, because a
+    burst overflowed the backlog.
     """
     queued = [wait for wait in e.waits if wait.longer == "generator"]
     if not queued:
@@ -168,7 +170,10 @@ def _of_a_load_with_room(e: Evidence) -> Iterator[Rule]:
 
 
 def _what_failed(e: Evidence) -> Cause:
-    """Return the cause for a load with failures: failed requests, or failed checks if more."""
+    """Return the cause for a load with failures: failed requests or failed checks.
+
+    The cause is failed checks only if their share is larger than the share of failed requests.
+    """
     if e.checks_failed_share > e.failed_share:
         return Cause.CHECKS_FAILED
     return Cause.REQUESTS_FAILED

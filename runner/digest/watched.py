@@ -1,7 +1,7 @@
-"""Keep the points of k6 that thresholds and a script's own metrics need.
+"""Keep those points of k6's file that thresholds and the script's own metrics need.
 
-A selection is all points of a metric, or only the points that have certain tags. k6 writes it as
-`http_req_duration{name:slow,method:GET}`.
+A selection consists of all points of a metric, or only of the points that have certain tags. k6
+writes a selection as `http_req_duration{name:slow,method:GET}`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WATCHED = pa.schema([("selection", pa.int32()), ("value", pa.float64())])
 The rows of a selection are in the file's order.
 """
 MOST_SELECTIONS = 500
-"""Highest number of selections of a load; points of further selections are not kept."""
+"""A load may have at most this many selections. The points of further selections are not kept."""
 _SELECTION = re.compile(r"([^{}]+)(?:\{(.*)\})?", re.DOTALL)
 
 
@@ -34,7 +34,7 @@ class Selection:
 
 
 def selection_of(text: str) -> Selection | None:
-    """Return the selection that a text names; None if it is not of k6's form."""
+    """Return the selection that a text names; None if the text is not in k6's form."""
     found = _SELECTION.fullmatch(text.strip())
     if found is None:
         return None
@@ -58,13 +58,16 @@ class TagSets:
 
 
 class Watch:
-    """The selections of a load. Metrics that are not in `of_k6` are added when they appear."""
+    """The selections of a load.
+
+    If a metric appears that is not in `of_k6`, all of its points become a selection.
+    """
 
     def __init__(self, of_k6: Iterable[str], selections: Iterable[Selection] = ()) -> None:
         self._of_k6 = frozenset(of_k6)
         self._by_metric: dict[str, list[Selection]] = {}
         self.numbers: dict[Selection, int] = {}
-        """Number of each selection, as the rows of points have it."""
+        """Number of each selection; this number identifies the selection in the rows of WATCHED."""
         for each in selections:
             self.add(each)
 
@@ -83,7 +86,7 @@ class Watch:
     ) -> pa.RecordBatch | None:
         """Return the rows of the selected points of a block; None if there are none.
 
-        `metrics` has for each point the index of its metric in `names`.
+        `metrics` has one element per point: the index of the point's metric in `names`.
         """
         found = []
         for place, name in enumerate(names):

@@ -48,7 +48,7 @@ def read_written_load(
     salvage: bool,
     threads: int = 2,
 ) -> LoadOfTrial:
-    """Read a trial's load, and check its invariants; write its tables as parts.
+    """Read a trial's load, write its tables as parts, and check the invariants of the load.
 
     With `salvage` the end of k6's samples may be missing, and no invariant is checked. Raise
     LabError if a file is missing or corrupt.

@@ -20,7 +20,8 @@ LONGEST_US = 60_000_000
 wrk counts requests that take longer than its --timeout as timeouts, not in the histogram. The lab
 sets --timeout to 10 s.
 """
-# most steps to undo the back-fill, which take some seconds; a few million are usual
+# Highest accepted number of steps that undo the back-fill: so many steps take some seconds. A usual
+# histogram needs a few million steps.
 MOST_STEPS = 2_000_000_000
 
 
@@ -53,11 +54,12 @@ def backfill_interval_us(duration_us: int, requests: int, connections: int) -> i
 def undo_backfill(reported: Histogram, interval_us: int) -> Histogram:
     """Return the histogram before wrk's `stats_correct(interval_us)`.
 
-    For each latency n >= 2 * interval, wrk adds n's count at n - interval, n - 2 * interval, ... as
-    long as these are more than interval (wrk 4.0 to 4.2, stats.c). A count therefore contains
-    additions from larger latencies only. So a walk from the largest latency down has undone all
-    additions to a count before this count is used. Raise LabError if a count would become
-    negative, because then the histogram is not wrk's, or was made with another interval.
+    For each latency n >= 2 * interval, wrk adds n's count to the counts of n - interval,
+    n - 2 * interval, ..., as long as these latencies are longer than interval (wrk 4.0 to 4.2,
+    stats.c). So additions to a count come only from longer latencies. Therefore the latencies are
+    processed from the longest to the shortest: when a count is used, all additions to this count
+    have been undone. Raise LabError if a count would become negative, because then the histogram is
+    not wrk's, or was made with another interval.
     """
     values, counts = reported
     if len(values) == 0:
