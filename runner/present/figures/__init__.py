@@ -1,1 +1,1 @@
-"""The figures of a run. Their functions make charts from a run's tables."""
+"""Make the charts of a run's figures from the run's tables."""

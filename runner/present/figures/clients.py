@@ -18,7 +18,7 @@ from runner.present.frames import Case, probed
 from runner.present.look import captions, palette, style
 from runner.present.look.numbers import number
 
-BIN = math.log(1.01) * 10  # width of the density's bins in logarithms: 10.5 %
+BIN = math.log(1.01) * 10  # width of the density's bins in logarithms: a factor of 1.105
 PROBE = "probe"
 SHARE = "share of the requests"
 TIMES = "over time"
@@ -45,8 +45,9 @@ def _curve(
 def two_clients(case: Case) -> Chart:
     """Return the chart of the response times that generator and probe measured.
 
-    One panel shows their distribution, and the other shows them over time. In the chart's frame,
-    the column `server` has the client, and `median` has the median of all requests of this client.
+    One panel shows the distribution of response times, and the other panel shows response times
+    over time. In the chart's frame, the column `server` contains the client's name, and `median`
+    contains the median of all requests of this client.
     """
     tool = case.tool
     histogram = case.tables.latency[case.tables.latency["trial_id"] == case.trial_id]
@@ -164,9 +165,9 @@ def _describe_clients(chart: Chart, case: Case) -> str:
 
 @chart("verdict-cpu", notebook="verdict", needs=probed, table="The verdict", subject=Case)
 def cpu(case: Case) -> Chart:
-    """Return the chart of each side's CPU over time; each panel is a side of the trial.
+    """Return the chart of CPU use over time, with a panel for each side of the trial.
 
-    The column `given` has the CPU that the side was given, which is drawn as a dashed line.
+    The column `given` contains the CPU that the side was given, which is drawn as a dashed line.
     """
     title = "CPU of both sides, beside what each was given"
     width = seconds.bin_width(case.frame)

@@ -38,13 +38,14 @@ from runner.verdict.limits import Limit
 FIRST_QUANTILE = 0.25
 POINTS_PER_DECADE = 24
 TICKS = (2.0, *(10.0**power for power in range(1, 9)))
-"""The percentiles 50, 90, 99, 99.9 and so on, as 1 / (1 - q)."""
+"""Ticks at the percentiles 50, 90, 99, 99.9 and so on, at x = 1 / (1 - q) for the quantile q."""
 BIN = math.log(1.01) * 5
-"""Width of the density's bins in logarithms: five buckets of 1 %, which together span 5.1 %."""
+"""Width of the density's bins in logarithms: five buckets of 1 %, that is, a factor of 1.051."""
 MEDIANS_IN = 1.0  # width of the column of medians to the right of the densities
 MS = Axis("latency, ms (log scale)", "response time at saturation in ms", " ms", log=True)
 STEADY_PCT = 85.0
-"""A server slows down if the rate of the last third is below this percentage of the middle third's.
+"""A server slows down if its rate in the last third of the load is below this percentage of its
+rate in the middle third.
 """
 
 
@@ -74,7 +75,8 @@ def by_load(
 
 @chart("latency-spectrum", notebook="report", table=captions.BY_LOAD)
 def spectrum(tables: Tables) -> Chart:
-    """Return the chart of latency by percentile: the mean of each server's trials, with a band."""
+    """Return the chart of latency by percentile, with the mean of each server's trials and a band.
+    """
     trials = ratios.compared(tables, tables.timed("k6"))
     nothing = (
         f"Too few requests: no trial has {REQUESTS_BEYOND} beyond its {FIRST_QUANTILE:.0%} "
@@ -107,9 +109,9 @@ def spectrum(tables: Tables) -> Chart:
 def _spectrum_finding(frame: pd.DataFrame, trials: pd.DataFrame) -> str:
     """Return a sentence that compares the fastest and the slowest server, for use as the title.
 
-    They are compared at the highest percentile of `TICKS` that all lines reach. If there are
-    several loads, the sentence gives the ratio of slowest to fastest. Return an empty text if a
-    line does not reach any percentile of `TICKS`.
+    The servers are compared at the highest percentile of `TICKS` that all lines reach. If there are
+    several loads, the sentence gives the ratio of the slowest to the fastest server. Return an
+    empty text if a line does not reach any percentile of `TICKS`.
     """
     known = frame.dropna(subset="y")
     reach = float(known.groupby(["panel", "server"])["x"].max().min()) if len(known) else 0.0
@@ -157,7 +159,7 @@ def _spectrum_axes(ax: Axes, chart: Chart, panel: str) -> None:
     rows = chart.frame[chart.frame["panel"] == panel]
     end = float(rows["x"].max())
     following = next((tick for tick in TICKS if tick >= end), end)
-    # Show the next tick, too, if that leaves at most half a decade empty.
+    # Extend the axis to the next tick if at most half a decade of the axis then remains empty.
     last = max(end, following if following < end * 10**0.5 else 0.0) * 1.2
     ax.set(xscale="log", xlim=(1 / (1 - FIRST_QUANTILE), last))
     style.limit(ax, "y", rows["low"].min() / 1.08, rows["high"].max() * 1.08, log=True)
@@ -170,9 +172,10 @@ def _percentile(x: float) -> str:
 
 
 def _percentile_facts(frame: pd.DataFrame) -> tuple[Fact, ...]:
-    """Return the facts about the values at p90 and at the highest of p99, p99.9 … that all reach.
+    """Return facts about the values at p90 and at the highest of p99, p99.9 … that all lines reach.
 
-    If not all lines reach p90, return the fact about the highest percentile that all lines reach.
+    If some line does not reach p90, return only a fact about the highest percentile that all lines
+    reach.
     """
     last = frame.dropna(subset="y").groupby(["panel", "server"])["x"].max().min()
     powers = [10.0**power for power in range(1, 9) if 10.0**power <= last * 1.001] or [last]
@@ -191,11 +194,12 @@ def _percentile_facts(frame: pd.DataFrame) -> tuple[Fact, ...]:
 def density_of(trials: pd.DataFrame, latency: pd.DataFrame, width: float) -> pd.Series[float]:
     """Return the share of requests in each bin of response time, in %.
 
-    Bins are `width` wide in logarithms. The index is the bin's centre in ms. All trials have equal
-    weight, whatever their number of requests.
+    Bins are `width` wide in logarithms. The index is the centre of each bin in ms. All trials have
+    equal weight, however many requests they have.
     """
     rows = latency[latency["trial_id"].isin(trials["trial_id"])]
-    # Assign a bucket by its centre, because its rounded border could fall into the bin below.
+    # Find the bin of a bucket by the bucket's centre, because the bucket's border is rounded and
+    # could fall into the bin below.
     bins = np.floor(np.log(np.sqrt(rows["lower_ms"].clip(lower=1e-6) * rows["upper_ms"])) / width)
     whole = rows.groupby("trial_id")["count"].transform("sum")
     shares = (100 * rows["count"] / whole).groupby(bins).sum() / trials["trial_id"].nunique()
@@ -260,10 +264,10 @@ def _draw_density(chart: Chart) -> Figure:
 def rates(trials: pd.DataFrame, throughput: pd.DataFrame, width: float) -> pd.DataFrame:
     """Return requests/s of one server's trials under one load: a column per trial, a row per bin.
 
-    All trials are cut to the length of the shortest trial, so that each median is over the same
-    trials. The last 0.1 s of a load is left out, because it is rarely a full bin. The lengths of
-    trials are taken from the bins, because `duration_s`, unlike `t_s`, may exclude the generator's
-    start-up.
+    All trials are cut to the length of the shortest trial, so that the median of every bin is over
+    the same trials. The last 0.1 s of a load is left out, because it is rarely a full bin. The
+    lengths of trials are taken from the bins. `duration_s` is not used, because it may exclude the
+    generator's start-up, which `t_s` includes.
     """
     rows = throughput[throughput["trial_id"].isin(trials["trial_id"])]
     end_s = rows.groupby("trial_id")["t_s"].max().min()
@@ -278,7 +282,8 @@ def rates(trials: pd.DataFrame, throughput: pd.DataFrame, width: float) -> pd.Da
 
 @chart("requests-over-time", notebook="report", table=captions.BY_LOAD)
 def requests_over_time(tables: Tables) -> Chart:
-    """Return the chart of requests/s over time: the median of each server's trials, with a band."""
+    """Return the chart of requests/s over time, with the median of each server's trials and a band.
+    """
     trials = ratios.compared(tables, tables.of("k6"))
     curves = [
         slices.curve(
@@ -314,8 +319,8 @@ def _rates_by_slice(
 ) -> dict[int, pd.DataFrame]:
     """Return requests/s of a cell's trials in each slice.
 
-    The result maps the number of a slice to a frame that has a column per trial. Its index is the
-    centre of the bin, in seconds since the slice began.
+    The result maps the number of a slice to a frame that has a column per trial. The index of the
+    frame is the centre of each bin, in seconds since the slice began.
     """
     by_trial = {str(name): rows for name, rows in tables.throughput.groupby("trial_id")}
     shifted: dict[int, list[pd.DataFrame]] = {}

@@ -115,16 +115,19 @@ def _matrix(
 
 
 def _terms(trials: pd.DataFrame) -> list[str]:
-    """Return each trial's quotas in words; say also whether idle CPUs slept, if trials differ."""
+    """Return each trial's quotas in words.
+
+    If the trials differ in whether idle CPUs slept, the words mention this, too.
+    """
     is_mixed = trials["idle"].nunique() > 1
     rows = trials.assign(slices=math.nan).to_dict("records")
     return [LoadName.of(row, says_idle=is_mixed).terms for row in rows]
 
 
 def _both_modes(frame: pd.DataFrame, quantity: Quantity, y: Axis) -> str:
-    """Return a sentence with the best value over kept connections, and over new connections.
+    """Return a sentence with the best values over kept connections and over new connections.
 
-    Return an empty text if the run does not have both modes.
+    Return an empty text if the run lacks one of these modes.
     """
     by_mode = frame.groupby("mode")["y"].agg("max" if quantity.more_is_better else "min")
     if not set(MODES) <= set(by_mode.index):
@@ -141,10 +144,10 @@ def _draw(chart: Chart, *, best_is_highest: bool) -> Figure:
 
 
 def _groups(frame: pd.DataFrame, *, best_is_highest: bool) -> list[DotGroup]:
-    """Return the rows of panels, one for each workload and number of connections.
+    """Return a row of panels for each workload and number of connections.
 
-    The modes are beside each other. If a mode has several loads with this number of connections, on
-    different quotas, each of these loads has its own row.
+    The panels of a row are the modes of connections, side by side. If a mode has several loads with
+    this number of connections, on different quotas, each of these loads has its own row.
     """
     modes = [mode for mode in MODES if frame["mode"].eq(mode).any()]
     by_load = {

@@ -22,16 +22,18 @@ from runner.present.statistics.stats import window_means
 
 UNSAMPLED = "The CPU of this run's k6 trials was not sampled."
 USED_UP = 0.9
-"""A server uses up its quota if it typically (median over time) uses at least this share of it."""
+"""A server uses up its quota if the median of its use over time is at least this share of the
+quota.
+"""
 LABEL_IN = 0.24
-"""Space above the quota's line for its label."""
+"""Space for the label above the line of the quota."""
 
 
 @chart("cpu-over-time", notebook="report")
 def over_time(tables: Tables) -> Chart:
-    """Return the chart of each server's CPU over time: the median of its trials, with a band.
+    """Return the chart of each server's CPU over time, with the median of its trials and a band.
 
-    A dashed line shows the quota, or the CPUs that the server was given.
+    A dashed line shows the quota or, without a quota, the CPUs that the server was given.
     """
     trials = ratios.compared(tables, tables.of("k6"))
     samples = {
@@ -72,7 +74,7 @@ def over_time(tables: Tables) -> Chart:
 
 
 def _is_held(trials: pd.DataFrame) -> bool:
-    """Return whether the server has a quota of CPU time; `trials` are those of one load."""
+    """Return whether the server had a quota of CPU time in `trials`, which are of one load."""
     first = trials.iloc[0]
     return bool(first["share"] < 1 or math.isfinite(first["quota_cores"]))
 
@@ -80,10 +82,10 @@ def _is_held(trials: pd.DataFrame) -> bool:
 def _by_slice(
     tables: Tables, trials: pd.DataFrame, samples: dict[str, pd.DataFrame], width_s: float
 ) -> dict[int, pd.DataFrame]:
-    """Return a cell's CPU use in % of a core: number of the slice -> frame.
+    """Return a cell's CPU use in % of a core, as a mapping from a slice's number to a frame.
 
-    A frame has a column for each trial and a row for each bin. Its index is the centre of the bin,
-    in seconds since the slice began.
+    A frame has a column for each trial and a row for each bin. The index of the frame is the centre
+    of each bin, in seconds since the slice began.
     """
     by_number: dict[int, dict[str, pd.Series[float]]] = {}
     for part in slices.parts_of(tables, trials):
@@ -101,8 +103,8 @@ def _by_slice(
 def _finding(frame: pd.DataFrame) -> str:
     """Return a sentence on the servers' CPU use, for use as the title.
 
-    It says whether the servers use up their quotas, and how much CPU servers without a quota and k6
-    use. Return an empty text without data.
+    The sentence says whether servers with a quota use it up. If there are servers without a quota,
+    it also says how much CPU these servers and k6 use. Return an empty text without data.
     """
     if frame.empty:
         return ""

@@ -55,8 +55,8 @@ AXIS_OF_SERIES = {
 def peaks(tables: Tables) -> Chart:
     """Return the chart of the server's CPU peaks and its CPU per request, by sweep.
 
-    Each sweep is shown at one rate: the highest of the rates that most servers kept. Loads on a
-    share of a core are left out, because a peak is limited by the quota there.
+    Each sweep is shown at only one rate (see `_at_one_rate`). Loads on a share of a core are left
+    out, because the quota limits the peaks under these loads.
     """
     title = "CPU peaks at offered rates"
     trials = swept(tables)
@@ -111,7 +111,8 @@ def _point(cell: ServerLoad, series: str) -> pd.DataFrame:
 def _at_one_rate(kept: list[ServerLoad]) -> list[ServerLoad]:
     """Return the cells of each sweep at a single rate.
 
-    It is the rate that most servers kept, or the highest such rate if there are several.
+    This is the rate that the largest number of servers kept. If several rates were kept by equally
+    many servers, it is the highest of these rates.
     """
     rows = pd.DataFrame(
         [
@@ -126,7 +127,7 @@ def _at_one_rate(kept: list[ServerLoad]) -> list[ServerLoad]:
 
 
 def _fact(noun: str, series: str, unit: str) -> Fact:
-    """Return the fact of a series, sorted from the lowest to the highest value."""
+    """Return the fact that gives the servers' values of a series, the lowest value first."""
 
     def value(rows: pd.DataFrame) -> float:
         return float(rows.loc[rows["series"] == series, "y"].max())
@@ -135,7 +136,7 @@ def _fact(noun: str, series: str, unit: str) -> Fact:
 
 
 def _finding(frame: pd.DataFrame) -> str:
-    """Return a sentence with the highest peak over 1 s, and the lowest one of the same sweep.
+    """Return a sentence with the highest peak over 1 s and the lowest peak of the same sweep.
 
     Return an empty text if there are no peaks.
     """

@@ -29,7 +29,7 @@ from runner.present.look.numbers import number
 from runner.present.look.palette import identities, pale
 
 MOST_DRAWN = 12
-"""Largest number of endpoints in a panel; the table may have more."""
+"""A panel shows at most this many endpoints; the table may contain more."""
 MOST_PANELS = 4
 PERCENTILES = {
     "p50": "latency_p50_ms",
@@ -39,8 +39,8 @@ PERCENTILES = {
     "p99.9": "latency_p99_9_ms",
 }
 MOST_BINS = 120
-"""Largest number of points in a line over time."""
-LONGEST_NAME = 34  # highest number of characters of an endpoint's name in the figure
+"""A line over time has at most this many points."""
+LONGEST_NAME = 34  # the figure shows at most this many characters of an endpoint's name
 NO_ENDPOINTS = "No endpoint of this run has enough requests for a percentile."
 
 
@@ -133,7 +133,8 @@ def _finding(frame: pd.DataFrame) -> str:
 
 
 def _draw(chart: Chart) -> Figure:
-    """Draw a row for each endpoint: a dot for each percentile, over a line that joins them."""
+    """Draw a row for each endpoint, with a dot for each percentile on a line that joins the dots.
+    """
     rows_of = {panel: chart.of_panel(panel) for panel in chart.panels}
     names = [name for rows in rows_of.values() for name in rows]
     left_in = 0.3 + max(style.text_in(name, style.SMALL_PT) for name in names)
@@ -177,7 +178,7 @@ def _draw(chart: Chart) -> Figure:
 
 
 def _of_scripts(tables: Tables) -> pd.DataFrame:
-    """Return the sealed trials of scripts, which are the trials in the table of endpoints."""
+    """Return the sealed trials of scripts: only these trials occur in the table of endpoints."""
     trials = sealed_trials(tables.trials)
     return trials[trials["trial_id"].isin(tables.of_script("endpoints")["trial_id"])]
 
@@ -214,7 +215,7 @@ def failures_over_time(tables: Tables) -> Chart:
 
 @chart("users-over-time", notebook="endpoints", needs=_has_users)
 def users_over_time(tables: Tables) -> Chart:
-    """Return the chart of how many of k6's users ran an iteration, over time."""
+    """Return the chart of the number of k6's users that ran an iteration, over time."""
     trials = _of_scripts(tables)
     users = tables.of_script("users")
     frame = tidy(_users(cell, users) for cell in cells(tables, trials))
@@ -235,7 +236,7 @@ def users_over_time(tables: Tables) -> Chart:
 
 
 def _failures(cell: ServerLoad, tables: Tables) -> pd.DataFrame:
-    """Return the share of failed requests of a cell, in bins of a second or more."""
+    """Return the share of a cell's requests that failed, in bins of at least one second."""
     rows = tables.throughput[tables.throughput["trial_id"].isin(cell.trials["trial_id"])]
     width_s = _bin_s(cell)
     bins = rows.groupby((rows["t_s"] // width_s).astype(int))[["requests", "failed"]].sum()
@@ -246,7 +247,7 @@ def _failures(cell: ServerLoad, tables: Tables) -> pd.DataFrame:
 
 
 def _users(cell: ServerLoad, users: pd.DataFrame) -> pd.DataFrame:
-    """Return the median number of users in a cell's trials, in bins of a second or more."""
+    """Return the median number of users in a cell's trials, in bins of at least one second."""
     rows = users[users["trial_id"].isin(cell.trials["trial_id"]) & (users["t_s"] >= 0)]
     width_s = _bin_s(cell)
     bins = rows.groupby((rows["t_s"] // width_s).astype(int))["users"].median()
@@ -254,5 +255,5 @@ def _users(cell: ServerLoad, users: pd.DataFrame) -> pd.DataFrame:
 
 
 def _bin_s(cell: ServerLoad) -> int:
-    """Return the width of a bin: so many whole seconds that a line has at most MOST_BINS points."""
+    """Return the smallest width of a bin, in whole seconds, that gives at most MOST_BINS points."""
     return max(1, math.ceil(float(cell.trials["duration_s"].max()) / MOST_BINS))

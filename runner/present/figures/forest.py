@@ -1,4 +1,4 @@
-"""Forest plots: rows of ratios with intervals on one logarithmic axis around 1."""
+"""Draw forest plots, which show rows of ratios with intervals on one logarithmic axis around 1."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ EDGE = 0.06  # share of the axis left free at both ends
 
 @dataclass(frozen=True)
 class Mark:
-    """A ratio with its interval. NaN is not drawn. A `hollow` mark does not claim a difference."""
+    """A ratio with its interval; NaN is not drawn. A `hollow` mark claims no difference."""
 
     ratio: float
     low: float
@@ -54,10 +54,11 @@ class Mark:
 class ForestRow:
     """One row: `words` on the left, `note` on the right, and its marks, one below the other.
 
-    `band` is a pale range behind the marks. `other` is a second ratio for comparison, drawn as a
-    diamond. `limit` is a ratio drawn as a vertical tick. `floor` is a ratio (> 1) drawn as two
-    dotted lines, at `floor` and 1 / `floor`. NaN is not drawn. If `said` is not empty, the
-    description uses it instead of the note. A `dense` row has many small marks.
+    `band` is drawn as a pale range behind the marks. `other` is a second ratio for comparison,
+    drawn as a diamond. `limit` is a ratio that is drawn as a vertical tick. `floor` is a ratio
+    (> 1) that is drawn as two dotted lines, at `floor` and at 1 / `floor`. A value of NaN is not
+    drawn. If `said` is not empty, the description contains `said` instead of the note. A `dense`
+    row has many small marks.
     """
 
     words: str
@@ -101,9 +102,9 @@ def forest(title: str, caption: str, key: str, groups: Groups, axis: str, head: 
     """Return the chart of groups of rows.
 
     `axis` names the ratio, and `head` is the first sentence of the description. The chart's frame
-    has a row for each mark: `panel` is the group, `server` the words of the row, and `y` the ratio;
-    `solid` is False for a hollow mark. `other` is the row's second ratio. For a row without marks,
-    the frame has one row of NaN.
+    has a row for each mark. In this row, `panel` is the group, `server` contains the words of the
+    forest row, `y` is the ratio, `other` is the second ratio of the forest row, and `solid` is
+    False for a hollow mark. For a forest row without marks, the frame has one row of NaN.
     """
     points = [
         (
@@ -159,7 +160,7 @@ def _sheet(chart: Chart, groups: Groups) -> Figure:
     free = (high / low) ** EDGE
     low = low / free
     high = high * free
-    # One unit of the vertical axis is an inch, from the top down.
+    # Let the vertical axis count inches from the top down.
     ax.set(xscale="log", xlim=(low, high), ylim=(height, 0))
     style.log_axis(ax, "x", TICKS, TICK_IN, fewest=3)
     ax.set_yticks([])
@@ -177,7 +178,7 @@ def _sheet(chart: Chart, groups: Groups) -> Figure:
         for row in group:
             _draw(ax, row, at)
             at += row.height_in
-        # Do not draw the line at 1 through the headings, which may be long enough to reach it.
+        # Interrupt the line at 1 at the headings, because a long heading may reach this line.
         ax.plot([1, 1], [top, at], color=style.GREY, lw=1.1, zorder=1, label="_one")
     return figure
 

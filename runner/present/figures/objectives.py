@@ -30,7 +30,7 @@ from runner.present.look.palette import DOTS, pale
 def kept(tables: Tables) -> Chart:
     """Return the chart of the highest rate at which each server keeps each objective.
 
-    It also shows the bracket of every search.
+    The chart also shows the bracket in which each search ended.
     """
 
     def said(rows: pd.DataFrame) -> str:
@@ -93,8 +93,9 @@ def kept(tables: Tables) -> Chart:
 def _curves(tables: Tables, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Yield the points of each server and objective: its `median`, and one point per `search`.
 
-    The median has its interval as low and high, and it is solid if both of its ends are known. Its
-    row also has the rate and the interval as texts. A search has its bracket as low and high.
+    The point of a median has its interval as low and high. It is solid if some rate was kept and
+    the highest rate has a known upper end. Its row also contains the rate and the interval as
+    texts. The point of a search has the bracket of the search as low and high.
     """
     for cell, row in zip(cells(tables, tables.searches()), table.to_dict("records"), strict=True):
         known = row["kept_rps"] > 0 and math.isfinite(row["broken_rps"])
@@ -128,10 +129,9 @@ def _curves(tables: Tables, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
 
 
 def _draw(chart: Chart, limits: tuple[float, float]) -> Figure:
-    """Draw a row for each server: the median with its interval, and below it each search's bracket.
+    """Draw a row for each server: the median with its interval and, below, each search's bracket.
 
-    A line is dotted where the highest rate is unknown: in a bracket without an upper end, and above
-    a median without an upper end.
+    A dotted line means that the upper end is unknown, either of a bracket or of the median.
     """
     left_in = max(0.95, style.label_room(chart.servers))
     row_in = style.PanelRow(1, 0.2 + 0.5 * len(chart.servers), 0.36, left_in=left_in, right_in=2.2)

@@ -1,4 +1,4 @@
-"""Figures of inserts by the size of the server's pool of connections."""
+"""Figures that show how the size of a server's connection pool changes inserts."""
 
 from functools import partial
 

@@ -35,9 +35,9 @@ from runner.present.look.palette import Identity
 from runner.present.statistics.stats import Floats, spread
 
 ACROSS = 2
-"""Number of panels beside each other."""
+"""Number of panels side by side."""
 PANEL_IN = 1.55  # height of a panel with few servers
-LABEL_IN = 0.215  # height per server that the names beside a panel need
+LABEL_IN = 0.215  # height that each server's name beside a panel needs
 LEFT_IN = 0.72
 GAP_IN = 0.68
 SPARE = 1.12
@@ -45,7 +45,7 @@ SPARE = 1.12
 TABLE = "The answer"
 SECONDS = Axis("seconds; requests/s offered", "seconds since the load began", " s")
 DASHED = "dashed"
-"""Suffix of a dashed series' name. Such a series is a quantity's bound, such as the offered rate.
+"""Suffix of the name of a dashed series, which shows a quantity's bound, such as the offered rate.
 """
 Bound = Callable[[ServerLoad, Tables, OfferedSteps], tuple[Floats, ArrayLike]]
 
@@ -54,14 +54,14 @@ Bound = Callable[[ServerLoad, Tables, OfferedSteps], tuple[Floats, ArrayLike]]
 class Quantity:
     """A quantity that is drawn over the seconds of a ramp.
 
-    `values` returns the points of the line, like the functions in `seconds`. `bound` returns the
-    points of a dashed line, such as the offered rate.
+    `values` returns the points of the line in the form of the functions in `seconds`. `bound`
+    returns the points of a dashed line, such as the offered rate.
     """
 
     heading: str
     """Heading of the quantity's panel, with the unit."""
     peak: str
-    """Noun for a server's highest value, in a sentence: `answer peak`."""
+    """Noun for a server's highest value in a sentence: `answer peak`."""
     unit: str
     values: Callable[[pd.DataFrame, Tables], pd.DataFrame]
     bound: Bound | None = None
@@ -75,7 +75,7 @@ def _offered(_: ServerLoad, __: Tables, steps: OfferedSteps) -> tuple[Floats, Ar
 def _given(
     cell: ServerLoad, tables: Tables, steps: OfferedSteps, subject: str
 ) -> tuple[Floats, ArrayLike]:
-    """Return a line over the ramp at the CPU that a subject was given in a cell, in % of a core."""
+    """Return a horizontal line at the CPU that a subject was given in a cell, in % of a core."""
     return steps.edges_s[[0, -1]], given_pct(tables, cell.trials, subject).iloc[0]
 
 
@@ -119,7 +119,7 @@ def _register(
 ) -> None:
     """Register a figure that shows quantities over the seconds of ramps.
 
-    It shows the ramps with a database, or those without one.
+    With `database`, the figure shows the ramps with a database; otherwise, the other ramps.
     """
 
     def make(tables: Tables) -> Chart:
@@ -162,7 +162,7 @@ def _curves(quantity: Quantity, shown: Sequence[ServerLoad], tables: Tables) -> 
     for cell in shown:
         found = _by_second(quantity.values(cell.trials, tables), cell.trials)
         by_time = found.groupby("t_s")["value"]
-        # If fewer than half of the trials have a point, set NaN, which interrupts the line.
+        # Interrupt the line with NaN where fewer than half of the trials have a point.
         curve = by_time.agg(["median", "min", "max"]).where(2 * by_time.count() >= len(cell.trials))
         if not curve["median"].notna().any():
             continue
@@ -177,10 +177,10 @@ def _curves(quantity: Quantity, shown: Sequence[ServerLoad], tables: Tables) -> 
 
 
 def _by_second(found: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean of each second.
+    """Return the mean of the points in each second, by trial.
 
-    If the bins are finer than a second, a second is left out unless at least half of its bins have
-    a point.
+    If the bins are shorter than a second, a second is left out unless at least half of its bins
+    have a point.
     """
     width_s = seconds.bin_width(trials)
     fewest = 0.5 * seconds.SECOND_S / width_s
@@ -194,7 +194,10 @@ def _by_second(found: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def _kept(shown: Sequence[ServerLoad], tables: Tables) -> str:
-    """Return in words the highest rate that each server of a load kept, and its limit above it."""
+    """Return words for the highest rate that each server kept under a load.
+
+    If this is not the last rate of the ramp, the words also name the server's limit.
+    """
     by_rate: dict[float, list[str]] = {}
     for cell in shown:
         rate_rps = spread(seconds.kept_rps(cell.trials, tables.throughput)).median
@@ -259,7 +262,7 @@ def _draw(chart: Chart, quantities: Sequence[Quantity]) -> Figure:
 def _panel(
     ax: Axes, chart: Chart, load: str, quantity: Quantity, *, named: bool, ticks: bool
 ) -> None:
-    """Draw a quantity under a load: a line for each server, and dashed lines for the bounds."""
+    """Draw the panel of a quantity under a load, with a line for each server and dashed bounds."""
     of_load = chart.frame[chart.frame["panel"] == load]
     own = of_load[of_load["series"] == quantity.heading]
     bounds = of_load[of_load["series"] == f"{quantity.heading} {DASHED}"]
@@ -291,7 +294,7 @@ def _panel(
 
 
 def _offered_ticks(ax: Axes, of_load: pd.DataFrame, *, ticks: bool) -> None:
-    """Label the x axis at the seconds at which the rate rose, with the new rate below each.
+    """Label the x axis at each second at which the rate rose, with the new rate below the second.
 
     Without `ticks` the axis has no labels.
     """
@@ -310,7 +313,7 @@ def _offered_ticks(ax: Axes, of_load: pd.DataFrame, *, ticks: bool) -> None:
 
 
 def _describe(chart: Chart, quantities: Sequence[Quantity]) -> str:
-    """Return the alternative text: the rates that were kept, and the peaks of each quantity.
+    """Return the alternative text, with the rates that were kept and the peaks of each quantity.
 
     If the text would be too long, the last quantities are left out.
     """
@@ -327,9 +330,9 @@ def _describe(chart: Chart, quantities: Sequence[Quantity]) -> str:
 
 
 def _peaks(of_load: pd.DataFrame, quantity: Quantity) -> str:
-    """Return the servers' highest values of a quantity, and the quantity's bound, in words.
+    """Return words for the servers' highest values of a quantity, and for the quantity's bound.
 
-    Return an empty text without points.
+    Return an empty text if the quantity has no points.
     """
     rows = of_load[of_load["series"] == quantity.heading]
     known = {str(server): curve for server, curve in rows.groupby("server", sort=False)}

@@ -14,9 +14,12 @@ from runner.present.look.palette import Identity, identities
 from runner.present.statistics.inference import FEWEST_TRIALS
 
 MOST_ROWS = 14
-"""Largest number of rows of the figure; each quantity has a row for each server but the base."""
+"""The figure has at most this many rows. Each quantity has a row for each server except the base.
+"""
 OF_THE_FIGURE = (THROUGHPUT, CPU_PER_REQUEST, P50, P99)
-"""Quantities of the figure by priority. If they have too many rows, the last ones are left out."""
+"""Quantities of the figure by priority. If there are too many rows, the last quantities are left
+out.
+"""
 
 
 @chart("ratios", notebook="report", table="By how much")
@@ -75,7 +78,8 @@ def _groups(known: pd.DataFrame, looks: dict[str, Identity]) -> dict[str, list[f
 
 
 def _row(server: str, pairs: pd.DataFrame, look: Identity) -> forest.ForestRow:
-    """Return the row of a server: a mark for each load, and the range of the ratios in words."""
+    """Return the row of a server, with a mark for each load and the range of the ratios in words.
+    """
     marks = []
     for pair in pairs.sort_values("ratio").to_dict("records"):
         low, high = (

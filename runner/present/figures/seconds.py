@@ -1,8 +1,8 @@
-"""Values of a trial over time: rates, latency, CPU, memory, pool, and the offered rate.
+"""Compute a trial's values over time: rates, latency, CPU, memory, pool, and the offered rate.
 
-`answered`, `latency`, `cpu` and `sampled` take trials and the tables of a run. They return points
-with the columns trial_id, t_s and value, where t_s is the centre of a bin in seconds since the load
-began.
+`answered`, `latency`, `cpu` and `sampled` take trials and the tables of a run. These functions
+return points with the columns trial_id, t_s and value, where t_s is the centre of a bin in seconds
+since the load began.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ FINE_S = 0.1
 SECOND_S = 1.0
 """Bin width of other series, in seconds."""
 SHORT_LOAD_S = 20.0
-"""Loads shorter than this have bins of `FINE_S`, and other loads have bins of `SECOND_S`."""
+"""Loads shorter than this many seconds have bins of `FINE_S`; other loads have bins of `SECOND_S`.
+"""
 BINS = f"means over {SECOND_S:g} s ({FINE_S:g} s where a trial is under {SHORT_LOAD_S:g} s)"
 FEWEST_BEYOND = 10
-"""Requests that must lie beyond a percentile of one second, so that this percentile is drawn.
+"""A percentile of one second is drawn only if at least this many requests lie beyond it.
 
-With 10 requests the relative standard error of their number is 1/sqrt(10) = 32 %.
+The relative standard error of a count of 10 requests is 1/sqrt(10) = 32 %.
 """
 KEPT = 0.98
 """A step's rate is sustained if at least this share of its requests succeeds during the step."""
-SPARE = 2.0  # requests that may be missing in addition, because they are under way at a step's end
+SPARE = 2.0  # so many requests may also be missing, because they are under way when a step ends
 
 
 def bin_width(trials: pd.DataFrame) -> float:
-    """Return the bin width for rates and CPU, in seconds: 1, but 0.1 for loads under 20 s.
+    """Return the bin width for rates and CPU: 1 s, but 0.1 s for loads that last less than 20 s.
 
-    With these widths a line of a long load has at least 20 points, and a short ramp has several
+    With these widths, the line of a long load has at least 20 points, and a short ramp has several
     points per step.
     """
     return FINE_S if trials["duration_s"].min() < SHORT_LOAD_S else SECOND_S
@@ -63,8 +64,8 @@ def usage(samples: pd.DataFrame, window_s: float, end_s: float = math.inf) -> pd
 def answered(trials: pd.DataFrame, tables: Tables) -> pd.DataFrame:
     """Return the rate of successes (2xx or 3xx) per second, in bins of `bin_width`.
 
-    A ramp is cut off at the end of its last step, because later answers belong to queued requests;
-    no rate is offered any more.
+    A ramp is cut off at the end of its last step. After this step no rate is offered any more, so
+    later answers belong to queued requests.
     """
     width = bin_width(trials)
     trials = trials.assign(
@@ -84,18 +85,18 @@ def rates_in_bins(
 ) -> pd.Series[float]:
     """Return counts per second in the full bins up to `end_s`, indexed by the start of the bin.
 
-    There is at least one bin. The value of an empty bin is 0.
+    The result has at least one bin. The value of an empty bin is 0.
     """
     bins = max(1, int(np.floor(end_s / width + 1e-6)))
-    # The times t_s are multiples of 0.1 s, except for rounding errors. Adding half of 0.1 s keeps
-    # these errors from moving a count into the bin before.
+    # The times t_s are multiples of 0.1 s, apart from rounding errors. Add 0.05 s, so that a
+    # rounding error does not move a count into the bin before.
     number = np.floor((t_s + FINE_S / 2) / width).astype(int)
     found = counts.groupby(number).sum().reindex(range(bins), fill_value=0) / width
     return found.set_axis(found.index * width)
 
 
 def latency(trials: pd.DataFrame, tables: Tables, quantile: float) -> pd.DataFrame:
-    """Return a quantile of each second's latencies in ms.
+    """Return a quantile of the latencies in each second, in ms.
 
     A second is left out if fewer than `FEWEST_BEYOND` of its requests lie beyond the quantile.
     """
@@ -187,15 +188,16 @@ def offered_steps(trials: pd.DataFrame) -> OfferedSteps:
 def kept_rps(trials: pd.DataFrame, throughput: pd.DataFrame) -> list[float]:
     """Return, for each trial of one load, the highest rate up to which every step was sustained.
 
-    The rate is 0 if the first step was not sustained. A step is sustained if the share `KEPT` of
-    its requests, less `SPARE` requests, succeeds before the step ends.
+    The rate is 0 if the first step was not sustained. A step is sustained if enough of its requests
+    succeed before the step ends: at least the share `KEPT` of them, minus `SPARE` requests.
     """
     offered = offered_steps(trials)
     asked = offered.rates_rps * np.diff(offered.edges_s)
     found = []
     for trial_id in trials["trial_id"]:
         bins = throughput[throughput["trial_id"] == trial_id]
-        # Assign a bin by its centre, because its rounded start could fall into the step before.
+        # Find the step of a bin by the bin's centre, because the bin's start is rounded and could
+        # fall into the step before.
         succeeded = bins["requests"] - bins["failed"]
         good, _ = np.histogram(bins["t_s"] + 0.05, offered.edges_s, weights=succeeded)
         steps = int(np.logical_and.accumulate(good >= KEPT * asked - SPARE).sum())

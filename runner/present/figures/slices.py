@@ -1,4 +1,4 @@
-"""Draw the slices of k6's closed loads beside each other on one time axis, with breaks between."""
+"""Draw the slices of k6's closed loads side by side on one time axis, with breaks between them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from runner.present.look.palette import Identity
 BREAK = 0.12
 """Width of the break between two slices, as a share of the longest slice."""
 FEWEST_OF_QUARTILES = 4
-"""Fewest trials for a band between the quartiles.
+"""A band lies between the quartiles only if there are at least this many trials.
 
-With fewer trials a band is from minimum to maximum.
+With fewer trials, the band lies between minimum and maximum.
 """
 MIDDLE = (0.25, 0.75)
 """Quantiles between which a band lies, if there are enough trials."""
@@ -32,7 +32,7 @@ MIDDLE = (0.25, 0.75)
 class Part:
     """A slice of a trial, or the whole load of a trial without slices.
 
-    Times are seconds since the load began.
+    `begin_s` and `end_s` are in seconds since the load began.
     """
 
     trial_id: str
@@ -41,7 +41,7 @@ class Part:
     end_s: float
 
     def of(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Return the rows of a trial whose `t_s` is in this part; `t_s` then counts from its start.
+        """Return the rows in which `t_s` is in this part; `t_s` then counts from the part's start.
 
         The ends of the part are moved by half a bin of the throughput table, so that rounded times
         fall into the right part.
@@ -73,7 +73,7 @@ def parts_of(tables: Tables, trials: pd.DataFrame) -> list[Part]:
 
 
 def bin_width(parts: list[Part]) -> float:
-    """Return the bin width in seconds, so that the shortest slice has at least about ten bins."""
+    """Return a bin width in seconds with which the shortest slice has about ten bins or more."""
     shortest_s = min(part.end_s - part.begin_s for part in parts)
     return next((width for width in (1.0, 0.5, 0.2) if shortest_s >= 10 * width), 0.1)
 
@@ -87,7 +87,7 @@ def with_widths(tables: Tables, trials: pd.DataFrame) -> Iterator[tuple[ServerLo
 
 
 def curve(cell: ServerLoad, by_number: Mapping[int, pd.DataFrame], **more: Any) -> pd.DataFrame:
-    """Return the points of a cell's curve: the median of its trials with a band, slice by slice.
+    """Return the points of a cell's curve, with the median of its trials and a band, by slice.
 
     `by_number` maps the number of a slice to a frame. The frame has a column for each trial, and
     its index is seconds since the slice began. Bins in which a trial has NaN are left out, because
@@ -106,7 +106,7 @@ def curve(cell: ServerLoad, by_number: Mapping[int, pd.DataFrame], **more: Any) 
 
 
 def laid_out(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return curves with their slices moved beside each other, and a row of NaN in each break.
+    """Return curves with their slices moved side by side, and with a row of NaN in each break.
 
     In `frame`, `x` is in seconds since the slice began. In the result, `x` is the place on the
     axis, and the additional column `begin` is the place where the slice begins. All slices of a
@@ -144,8 +144,8 @@ def across(ax: Axes, chart: Chart, panel: str) -> None:
 def axis(frame: pd.DataFrame) -> Axis:
     """Return the axis of time.
 
-    Its label says whether time counts from the start of the load, of the slice, or (if some panels
-    have slices) of both.
+    The axis label says whether time counts from the start of the load or of the slice. If only some
+    panels have slices, the label mentions both.
     """
     counts = frame.groupby("panel")["number"].nunique() if len(frame) else pd.Series(dtype=int)
     if (counts <= 1).all():
@@ -170,6 +170,6 @@ def words(trials: pd.DataFrame) -> str:
 def solid_band(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
     """Draw a curve with its band.
 
-    It has no dashes, because it is the only coloured curve in its panel.
+    The curve has no dashes, because it is the only coloured curve in its panel.
     """
     band(ax, rows, replace(look, dash="-"), label)

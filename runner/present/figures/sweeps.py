@@ -1,4 +1,4 @@
-"""Sweeps, which are series of constant arrival rates: response times by rate, knee and limits."""
+"""Show response times, knee and limits of sweeps, which are series of constant arrival rates."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ from runner.present.statistics.stats import spread
 from runner.verdict.limits import Limit
 
 KNEE_OF = "p90"
-"""The knee is that of this curve. p99 depends on only 25 requests in a trial with 2,500."""
+"""The knee is computed from this curve. p99 would be less reliable: in a trial with 2,500 requests,
+it depends on only 25 of them.
+"""
 FEWEST_RATES = 3
 
 
@@ -61,7 +63,8 @@ class Series:
     quantile: float | None
     """Quantile for which the trials of a rate must have enough requests.
 
-    None for the probe's percentiles, which are NaN in the table if the probe had too few requests.
+    It is None for the probe's percentiles, because these are already NaN in the table if the probe
+    had too few requests.
     """
     of_probe: bool = False
 
@@ -73,7 +76,7 @@ SERIES = {
     "probe p50": Series("probe_p50_ms", "p50", None, of_probe=True),
     "probe p95": Series("probe_p95_ms", "p95", None, of_probe=True),
 }
-"""Name of a curve -> the curve."""
+"""Name of a curve in the chart's frame -> the curve."""
 
 
 def swept(tables: Tables) -> pd.DataFrame:
@@ -92,7 +95,7 @@ def swept(tables: Tables) -> pd.DataFrame:
 class Knee:
     """The rate beyond which response times grow faster than the rate.
 
-    If the knee is unknown, the rate is NaN and `why` says the reason.
+    If the knee is unknown, the rate is NaN and `why` gives the reason.
     """
 
     rate_rps: float
@@ -100,14 +103,15 @@ class Knee:
 
 
 def knee(rates_rps: ArrayLike, latency_ms: ArrayLike, sustained: ArrayLike) -> Knee:
-    """Return the knee of one curve; the rates must ascend, and latencies of NaN are left out.
+    """Return the knee of one curve. Rates must ascend; points with a latency of NaN are ignored.
 
     The knee is the rate at which Kleinrock's power, rate / response time, is greatest (Kleinrock
     1979, Power and Deterministic Rules of Thumb for Probabilistic Problems in Computer
     Communications, ICC; Jain 1991, The Art of Computer Systems Performance Analysis, section 3.3).
     If the power still rises at the highest rate, there is no knee. docs/method-evidence.md
     compares this definition with two alternatives. The first rate that was not sustained, and all
-    higher rates, cannot be the knee, because the queue grows there as long as the load lasts.
+    higher rates, cannot be the knee, because at these rates the queue grows as long as the load
+    lasts.
     """
     rates = np.asarray(rates_rps, dtype=float)
     latency = np.asarray(latency_ms, dtype=float)
@@ -139,10 +143,10 @@ class Sweep:
     def curves(self) -> pd.DataFrame:
         """Points of the server's curves, sorted by curve and rate.
 
-        The columns are series, rate_rps, and mean, low and high in ms. low and high are the ends of
-        the mean's interval, or minimum and maximum if there are too few trials. A percentile is
-        left out if all trials of a rate together have fewer than `REQUESTS_BEYOND` requests beyond
-        it.
+        The columns are series, rate_rps, and mean, low and high in ms. The columns low and high are
+        the ends of the mean's interval, or minimum and maximum if there are too few trials. A
+        percentile is left out if the trials of a rate together have fewer than `REQUESTS_BEYOND`
+        requests beyond the percentile.
         """
         found = []
         for (name, series), (rate, trials) in product(
@@ -158,11 +162,11 @@ class Sweep:
 
     @cached_property
     def outcomes(self) -> pd.DataFrame:
-        """The result of each rate, in ascending order of rates.
+        """The result at each rate, in ascending order of rates.
 
         The columns are rate_rps, sustained, offered and letter. `sustained` is True if more than
         half of the trials sustained the rate. `offered` is True if every trial has the verdict
-        "offered". Otherwise `letter` stands for the most frequent other verdict.
+        "offered". Otherwise `letter` abbreviates the most frequent other verdict.
         """
         found = []
         for rate, trials in self.trials.groupby("rate_rps"):
@@ -187,15 +191,19 @@ class Sweep:
 
     @property
     def sustained_rps(self) -> float:
-        """Highest rate up to which all rates were sustained; NaN if the lowest rate was not."""
+        """The highest rate up to which all rates were sustained.
+
+        It is NaN if the lowest rate was not sustained.
+        """
         return float(self.outcomes.loc[self.outcomes["sustained"].cummin(), "rate_rps"].max())
 
     @property
     def first_beyond_knee(self) -> pd.DataFrame:
         """The trials at the first rate above the knee at which something was the limit.
 
-        If no rate above the knee had a limit, these are the trials at the next rate above the knee.
-        The knee lies below the limit: for a single queue, it is at half of the capacity.
+        If nothing was the limit at any rate above the knee, these are the trials at the next rate
+        above the knee. Rates without a limit are skipped, because the knee lies below the limit:
+        for a single queue, it is at half of the capacity.
         """
         above = self.trials["rate_rps"] > self.knee.rate_rps
         at_a_limit = above & (self.trials["verdict"] != Limit.NONE.verdict)
@@ -204,7 +212,7 @@ class Sweep:
 
     @property
     def knee_note(self) -> str:
-        """The knee in words, which also say if the generator was the limit beyond the knee."""
+        """The knee in words, with a remark if the generator was the limit beyond the knee."""
         words = (
             f"knee: {self.knee.why}" if self.knee.why else f"knee at {plain(self.knee.rate_rps)}/s"
         )
@@ -215,7 +223,10 @@ class Sweep:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The notes above the server's panel; the knee is mentioned if there are enough rates."""
+        """The notes above the server's panel.
+
+        The knee is mentioned only if there are at least `FEWEST_RATES` rates.
+        """
         has_enough = len(self.outcomes) >= FEWEST_RATES
         return (self.knee_note, self.sustained_note) if has_enough else (self.sustained_note,)
 
@@ -230,7 +241,8 @@ class Sweep:
 
 
 def next_above(trials: pd.DataFrame, rate_rps: float) -> pd.DataFrame:
-    """Return the trials at the next rate above `rate_rps`; empty if there is none."""
+    """Return the trials at the next rate above `rate_rps`; return no rows if there is no such rate.
+    """
     above = trials[trials["rate_rps"] > rate_rps]
     following: pd.DataFrame = above[above["rate_rps"] == above["rate_rps"].min()]
     return following
@@ -239,8 +251,8 @@ def next_above(trials: pd.DataFrame, rate_rps: float) -> pd.DataFrame:
 def knee_table(tables: Tables) -> pd.DataFrame:
     """Return a table of texts with a row per server and sweep.
 
-    Its columns are the knee, the knee's range over the blocks, the sustained rate, and the limits
-    beyond the knee and beyond the sustained rate.
+    The table's columns are the knee, the knee's range over the blocks, the sustained rate, and the
+    limits beyond the knee and beyond the sustained rate.
     """
     rows = []
     unit = rate_unit(tables.sweeps()["workload"])
@@ -282,7 +294,7 @@ def knee_table(tables: Tables) -> pd.DataFrame:
 def latency(tables: Tables) -> Chart:
     """Return the chart of response times by offered rate, measured by generator and probe.
 
-    It also shows the result of each rate, and the knee.
+    The chart also shows the result at each rate, and the knee.
     """
 
     def lowest(rows: pd.DataFrame) -> float:
@@ -322,7 +334,10 @@ def latency(tables: Tables) -> Chart:
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """The properties of the chart that differ between lines (many rates) and dots (few rates)."""
+    """The properties of the chart that depend on whether it has lines or dots.
+
+    Many rates are drawn as lines, and few rates as dots.
+    """
 
     title: str
     key: str
@@ -348,9 +363,10 @@ def _lines(found: Mapping[ServerLoad, Sweep], unit: str) -> Shape:
 
 
 def _sustained_finding(found: Mapping[ServerLoad, Sweep], unit: str) -> str:
-    """Return a sentence with the highest and the lowest rate that the servers sustained.
+    """Return a sentence that compares the servers with the highest and the lowest sustained rate.
 
-    It also says if the generator was the limit at all next rates.
+    If only the generator was the limit at the rates just above the sustained rates, the sentence
+    says so.
     """
     rates = {cell: sweep.sustained_rps for cell, sweep in found.items()}
     known = {cell: 0.0 if math.isnan(rate) else rate for cell, rate in rates.items()}
@@ -384,7 +400,7 @@ def _dots(frame: pd.DataFrame, unit: str, y: Axis) -> Shape:
 def _percentile_finding(frame: pd.DataFrame, unit: str) -> str:
     """Return a sentence with the range of a percentile over the servers.
 
-    It is the highest percentile that is known of every server and rate.
+    The percentile is the highest of p99, p90 and p50 that is known for every server and rate.
     """
     servers = frame[["panel", "server", "x"]].dropna().drop_duplicates()
     for name, share in (("p99", 99), ("p90", 90), ("p50", 50)):
@@ -400,7 +416,7 @@ def _percentile_finding(frame: pd.DataFrame, unit: str) -> str:
 
 
 def _groups(chart: Chart, unit: str) -> list[DotGroup]:
-    """Return a group of one panel for each sweep and rate, with the lowest p90 on top."""
+    """Return a group with one panel for each sweep and rate; the lowest p90 is on top."""
     curves = chart.frame[chart.frame["series"].isin(SERIES) & chart.frame["y"].notna()]
     found = []
     for _, rows in curves.groupby(["panel", "x"], sort=False):
@@ -416,8 +432,8 @@ def _groups(chart: Chart, unit: str) -> list[DotGroup]:
 def _curves(cell: ServerLoad, sweep: Sweep) -> list[pd.DataFrame]:
     """Return the points of a sweep.
 
-    They are its curves, a point of the series `outcome` for each rate, and one point of the series
-    `knee` (NaN if the knee is unknown).
+    These are the points of the curves, a point of the series `outcome` for each rate, and one point
+    of the series `knee` (NaN if the knee is unknown).
     """
     outcomes = sweep.outcomes
     at = sweep.knee.rate_rps
@@ -433,7 +449,7 @@ def _curves(cell: ServerLoad, sweep: Sweep) -> list[pd.DataFrame]:
 def _course(rows: pd.DataFrame) -> str:
     """Return p90 at the lowest rate and at the knee: `0.3 ms at 250/s to 2 ms at 4,000/s`.
 
-    If the knee is unknown, the highest rate replaces it.
+    If the knee is unknown, return p90 at the highest rate instead of the knee.
     """
     p90, knee = (rows[rows["series"] == series] for series in (KNEE_OF, "knee"))
     shown = pd.concat([p90.head(1), p90.tail(1) if knee.empty else knee]).drop_duplicates("x")
@@ -456,7 +472,7 @@ def _draw(chart: Chart) -> Figure:
     high = float(chart.frame["high"].max())
     across = chart.frame["x"].min() / 1.25, chart.frame["x"].max() * 1.25
     for facet, ax in axes.items():
-        # Leave space for letters above the curves.
+        # Leave space above the curves for the letters.
         ax.set(
             xscale="log",
             yscale="log",
@@ -486,7 +502,7 @@ def _draw(chart: Chart) -> Figure:
 def _write_letters(ax: Axes, outcomes: pd.DataFrame) -> None:
     """Write the letter of each rate's limit at the top of the panel.
 
-    If a letter equals the letter before it, it is written only if there is enough space.
+    A letter that equals the last written letter is written only if there is enough space.
     """
     left, right = ax.get_xlim()
     decade_in = style.size_in(ax)[0] / math.log10(right / left)
@@ -503,9 +519,9 @@ def _write_letters(ax: Axes, outcomes: pd.DataFrame) -> None:
 
 
 def _draw_curve(ax: Axes, series: str, rows: pd.DataFrame, look: Identity, *, probe: bool) -> None:
-    """Draw a curve, which is pale at rates that were not sustained.
+    """Draw a curve that is pale at rates that were not sustained.
 
-    If a rate is not sustained, response times grow as long as the load lasts.
+    The response times at these rates mean little, because they grow as long as the load lasts.
     """
     found = rows.to_dict("records")
     for a, b in pairwise(found):
