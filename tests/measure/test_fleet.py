@@ -368,15 +368,25 @@ def under_way(root, hosts, *what, under=LONG, begun=loads, **user):
         runner.kill()
 
 
+@contextlib.contextmanager
+def reached(fleet, engine, home):
+    """Let the engines be reached by TLS (`tcp`) or by ssh; yield the user's variables."""
+    if engine == "tcp":
+        yield {}
+        return
+    with fleet_hosts.reached_by_ssh(fleet, home) as user:
+        yield user
+
+
 def failed(runner):
     """Wait for the end of a campaign that must fail; return its output."""
     done = real_lab.ended(runner, 1)
     return done.stdout + done.stderr
 
 
-def cleaned(root, fleet, hosts):
+def cleaned(root, fleet, hosts, **user):
     """Run `bench clean` for the hosts, check that no container is left, and return its messages."""
-    done = real_lab.bench(root, "clean", "--hosts", hosts, code=0)
+    done = real_lab.bench(root, "clean", "--hosts", hosts, code=0, **user)
     assert fleet.containers() == []
     return done.stderr
 
@@ -465,20 +475,22 @@ def test_a_generator_over_ssh_is_noticed_and_left_clean(root, fleet, nothing_lef
     "within 10 s the run ends and names the host; within 15 s nothing of the lab runs there; "
     "bench clean removes the rest",
 )
-def test_a_database_that_is_heard_no_more_is_noticed(root, fleet, nothing_left):
-    """The packets to the host still arrive, but their receipts do not."""
-    hosts = fleet.file(root, generators=("gen2",))
-    with under_way(root, hosts, under=INSERTS, begun=loads_long) as runner:
-        machine = fleet.machines["gen1"]
-        assert {"postgres", "python3"} <= machine.programs()
-        with fleet.one_way("gen1", heard=False):
-            since_s = time.monotonic()
-            said = noticed(runner, since_s)
-            emptied(machine, since_s)
-            lost(runner, "database", said)
-    left = {each.partition(".")[0] for each in fleet.containers()}
-    assert "bench-database" in left and not any("gin" in each for each in left)
-    cleaned(root, fleet, hosts)
+@pytest.mark.parametrize("engine", ["tcp", "ssh"])
+def test_a_database_that_is_heard_no_more_is_noticed(root, fleet, nothing_left, tmp_path, engine):
+    """The packets to the host of the database still arrive, but its answers do not."""
+    hosts = fleet.file(root, generators=("gen2",), engine=engine)
+    with reached(fleet, engine, tmp_path / "home") as user:
+        with under_way(root, hosts, under=INSERTS, begun=loads_long, **user) as runner:
+            machine = fleet.machines["gen1"]
+            assert {"postgres", "python3"} <= machine.programs()
+            with fleet.one_way("gen1", heard=False):
+                since_s = time.monotonic()
+                said = noticed(runner, since_s)
+                emptied(machine, since_s)
+                lost(runner, "database", said)
+        left = {each.partition(".")[0] for each in fleet.containers()}
+        assert "bench-database" in left and not any("gin" in each for each in left)
+        cleaned(root, fleet, hosts, **user)
 
 
 @pytest.mark.timed
@@ -486,16 +498,41 @@ def test_a_database_that_is_heard_no_more_is_noticed(root, fleet, nothing_left):
     "all packets to the server's host are lost under load, and it comes back while the run ends",
     "within 10 s the run ends and names the host; it leaves nothing on any host",
 )
-def test_a_server_that_hears_nothing_and_comes_back_is_left_clean(root, fleet, nothing_left):
+@pytest.mark.parametrize("engine", ["tcp", "ssh"])
+def test_a_server_that_hears_nothing_and_comes_back_is_left_clean(
+    root, fleet, nothing_left, tmp_path, engine
+):
+    hosts = fleet.file(root, engine=engine)
+    with reached(fleet, engine, tmp_path / "home") as user:
+        with under_way(root, hosts, under=ENDLESS, begun=loads_long, **user) as runner:
+            machine = fleet.machines["sut"]
+            with fleet.one_way("sut", heard=True):
+                since_s = time.monotonic()
+                said = noticed(runner, since_s)
+            emptied(machine, since_s)
+            lost(runner, "server", said)
+        assert "Nothing was left over" in cleaned(root, fleet, hosts, **user)
+
+
+@pytest.mark.timed
+@pytest.mark.fault(
+    "the server's host is restarted under load: its engine and all containers end",
+    "the run ends and names the host; after the restart bench clean removes all, and the run can "
+    "go on",
+)
+def test_a_host_that_is_restarted_is_cleaned_and_used_again(root, fleet, nothing_left):
     hosts = fleet.file(root)
-    with under_way(root, hosts, under=ENDLESS, begun=loads_long) as runner:
-        machine = fleet.machines["sut"]
-        with fleet.one_way("sut", heard=True):
-            since_s = time.monotonic()
-            said = noticed(runner, since_s)
-        emptied(machine, since_s)
-        lost(runner, "server", said)
-    assert "Nothing was left over" in cleaned(root, fleet, hosts)
+    machine = fleet.machines["sut"]
+    with under_way(root, hosts) as runner:
+        machine.stop()
+        try:
+            said = failed(runner)
+        finally:
+            machine.start(fleet.certificates)
+            machine.await_engine()
+    assert "The host of the server stopped responding" in said, said
+    cleaned(root, fleet, hosts)
+    goes_on(root, hosts)
 
 
 @pytest.mark.timed
