@@ -1,4 +1,4 @@
-"""TLS connections to Docker engines on other hosts; they end soon after the host is lost."""
+"""TLS connections to Docker engines on other hosts; each ends soon after its host is lost."""
 
 import contextlib
 import socket
@@ -11,9 +11,9 @@ from urllib3.connection import HTTPSConnection
 from urllib3.connectionpool import HTTPSConnectionPool
 
 CONNECT_S = 8
-"""Longest wait until a connection to an engine is open.
+"""An engine must accept a connection within this time.
 
-Also the longest wait for a host that no longer confirms the data sent to it.
+If a host has not confirmed the data sent to it for this long, the kernel ends the connection.
 """
 LIVELY = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
@@ -23,10 +23,10 @@ LIVELY = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 2),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
 )
-"""Socket options: the kernel ends a connection within CONNECT_S if the other host is silent.
+"""Socket options that make the kernel end a connection to a silent host within CONNECT_S.
 
 Without these options, a call to a host that has lost its network would wait until the call's own
-time limit (tcp(7)).
+time limit. tcp(7) describes the options.
 """
 
 
@@ -35,7 +35,7 @@ class Abandonable(ABC):
 
     @abstractmethod
     def abandon(self) -> None:
-        """End all calls at once; a caller that waits for an answer gets an error."""
+        """End all calls immediately, so that each caller that waits for an answer gets an error."""
 
 
 class OverTls(HTTPAdapter, Abandonable):
@@ -57,14 +57,17 @@ class OverTls(HTTPAdapter, Abandonable):
         self.poolmanager.pool_classes_by_scheme = {"https": Pool}
 
     def send(self, *given: Any, **named: Any) -> Any:
-        """Send a request; connect within CONNECT_S, even if the answer may take longer."""
+        """Send a request.
+
+        Connecting may take at most CONNECT_S, even if the answer may take longer.
+        """
         limit_s = named.get("timeout")
         if isinstance(limit_s, (int, float)):
             named["timeout"] = (min(CONNECT_S, limit_s), limit_s)
         return super().send(*given, **named)
 
     def abandon(self) -> None:
-        """End all connections at once."""
+        """End all connections immediately."""
         for each in list(self._opened):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)

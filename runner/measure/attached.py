@@ -26,15 +26,19 @@ from runner.store import lab_root
 
 INIT = 1
 FORWARDERS = ("docker-proxy", "rootlessport", "slirp4netns", "pasta", "ssh", "socat")
-"""Programs that listen on behalf of another program; their CPU time is not the server's."""
+"""Programs that accept connections on behalf of a server.
+
+If such a program listens, the server is another process, which the lab cannot find.
+"""
 
 
 def leaders(address: str, port: int) -> list[int]:
     """Return the pids of the processes that listen at `address` and `port`.
 
-    A child of such a process is left out. If workers have one socket each, return their common
-    parent instead, unless the parent is init or an ancestor of the lab. Return an empty list if no
-    process of this machine has the socket, or if this user may not see which process has it.
+    If a process and its child both listen, the child is left out. If several workers listen, and
+    all have the same parent, return only the parent, unless it is init or an ancestor of the lab.
+    Return an empty list if no process of this machine has the socket, or if this user may not see
+    which process has it.
     """
     ours = (
         each.address.partition("%")[0]
@@ -55,7 +59,7 @@ def leaders(address: str, port: int) -> list[int]:
 def _sockets(address: str, port: int) -> set[str]:
     """Return the inodes of the sockets that accept connections to `address` and `port`.
 
-    These are the sockets bound to the address or, if there are none, those bound to all addresses.
+    If no socket is bound to the address itself, return the sockets that are bound to all addresses.
     """
     found: dict[str, set[str]] = {}
     for table in ("tcp", "tcp6"):
@@ -81,7 +85,8 @@ def _sockets(address: str, port: int) -> set[str]:
 def _holders(sockets: set[str]) -> dict[int, int]:
     """Return the pids of the processes that have one of the sockets open, with their parents' pids.
 
-    psutil cannot do this: it names only one process per socket, but workers may share a socket.
+    psutil cannot do this, because it names only one process per socket, but several workers may
+    share a socket.
     """
     links = {f"socket:[{inode}]" for inode in sockets}
     found = {}
@@ -104,7 +109,7 @@ class Listener:
 
     @property
     def identity(self) -> str | None:
-        """Identifier of the process, unique on this machine for all time."""
+        """Identifier of the process, unique on this machine for all time; None if it is unknown."""
         return (
             f"{boot_id()} {self.pid} {start_ticks(self.pid)}" if self.pid != UNKNOWN_PID else None
         )
@@ -113,7 +118,7 @@ class Listener:
 def find(api: UserApi) -> Listener:
     """Return the leading process of the server that listens at the address of `api`.
 
-    If there is no such process, or more than one, the Listener says so.
+    If there is no such process, or more than one, the Listener contains the reason instead.
     """
     leading = leaders(api.address, api.port or 80)
     if not leading:
@@ -147,10 +152,10 @@ def cpus_of(pid: int) -> tuple[int, ...]:
 
 
 def place(apis: Sequence[UserApi]) -> Placement:
-    """Return the observed CPUs of the servers, and all other CPUs for the generator.
+    """Return the CPUs on which the servers may run, and all other CPUs for the generator.
 
     If the servers may use every CPU, the generator gets all CPUs but the first. A server whose
-    process was not found contributes no CPUs; if no server was found, the generator gets all CPUs.
+    process was not found contributes no CPUs. If no server was found, the generator gets all CPUs.
     """
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     pids = [found.pid for api in apis if (found := find(api)).pid != UNKNOWN_PID]
@@ -183,7 +188,8 @@ def target(api: UserApi, found: Listener) -> Running:
     def exit_code() -> int | None:
         """Return NO_EXIT_CODE if the server has ended, otherwise None.
 
-        If its process is unknown, the server has ended once its port refuses connections.
+        If the server's process is unknown, conclude that the server has ended if its port refuses
+        a connection.
         """
         try:
             if process is None:
@@ -212,7 +218,7 @@ def target(api: UserApi, found: Listener) -> Running:
 
 
 class AttachedEngine:
-    """An engine that starts nothing: the server runs already."""
+    """An engine that starts nothing, because the user has already started the servers."""
 
     name = "attached"
 
@@ -221,7 +227,7 @@ class AttachedEngine:
         self._apis = {api.name: api for api in apis}
 
     def prepare(self, server: Server) -> str | None:
-        """Check that the server runs; return None, because the lab builds no image of it."""
+        """Check that the server runs; return None, because the lab builds no image of a server."""
         self._find(server.name)
         return None
 

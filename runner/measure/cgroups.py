@@ -1,8 +1,8 @@
-"""Find, create and read control groups, version 1 or 2; CPU time is in nanoseconds.
+"""Find, create and read control groups of version 1 or 2. CPU times are in nanoseconds.
 
 Both versions are in use. /proc/PID/cgroup shows which version counts a process's CPU time: version
-1 if a line has the controller `cpuacct`, otherwise version 2 (the line `0::PATH`). On machines with
-both versions mounted (hybrid), version 1 counts it.
+1 if a line has the controller `cpuacct`, otherwise version 2 (the line `0::PATH`). If a machine has
+both versions mounted (hybrid), version 1 counts the CPU time.
 """
 
 import contextlib
@@ -53,9 +53,10 @@ class Cgroup:
         return [self.folder] if self.quota in (None, self.folder) else [self.folder, self.quota]
 
     def limit(self, cores: float) -> None:
-        """Limit the group's processes to `cores` times PERIOD_US of CPU time in each PERIOD_US.
+        """Limit the CPU time of the group's processes together to that of `cores` cores.
 
-        Raise LabError if the kernel refuses.
+        In each period of PERIOD_US, the processes may use `cores` times PERIOD_US of CPU time.
+        Raise LabError if the kernel refuses this quota.
         """
         if self.quota is None:
             raise LabError(NO_QUOTA, exit_code=1)
@@ -78,12 +79,15 @@ def mounts(root: Path = ROOT) -> Path:
 ALL_PROGRAMS = mounts() / "cpuacct" / "cpuacct.usage"
 """File with the CPU time of all programs in nanoseconds.
 
-Only version 1 has such a file: the root group of version 2 counts in clock ticks.
+Only version 1 has such a file, because the root group of version 2 counts in clock ticks.
 """
 
 
 def of_process(pid: Pid) -> Cgroup | None:
-    """Return the control group that counts the CPU time of `pid`, or None if none can be read."""
+    """Return the control group that counts the CPU time of `pid`.
+
+    Return None if no such group can be read.
+    """
     paths = _paths(pid)
     if "cpuacct" in paths:
         folder = _v1_mount("cpuacct") / paths["cpuacct"]
@@ -99,7 +103,8 @@ def of_process(pid: Pid) -> Cgroup | None:
 class CpuGroup:
     """The control group in which the controller `cpu` limits a process.
 
-    `mount` is the folder of its hierarchy.
+    `mount` is the folder at which the group's hierarchy is mounted, and `path` is the path of the
+    group below `mount`.
     """
 
     version: int
@@ -114,10 +119,10 @@ class CpuGroup:
 
 
 def cpu_group(pid: Pid, root: Path = ROOT) -> CpuGroup | None:
-    """Return the group that limits the CPU time of `pid`; None if it is not visible here.
+    """Return the group that limits the CPU time of `pid`; None if this process cannot see it.
 
-    A group is not visible if it lies outside this process's control group namespace: its path then
-    begins with `/..`. `root` is the folder of /proc and /sys.
+    A process cannot see groups outside its control group namespace. The path of such a group begins
+    with `/..`. `root` is the folder of /proc and /sys.
     """
     paths = _paths(pid, root)
     version = 1 if "cpu" in paths else 2
@@ -139,7 +144,7 @@ def memory_group(pid: Pid) -> Path | None:
 def _paths(pid: Pid, root: Path = ROOT) -> dict[str, str]:
     """Return the paths of a process's control groups, by the name of the controller.
 
-    The group of version 2 has the empty name. Return an empty dict if the process has ended.
+    The name for the group of version 2 is empty. Return an empty dict if the process has ended.
     """
     try:
         listed = root / "proc" / str(pid) / "cgroup"
@@ -210,9 +215,10 @@ def _made(folder: Path, note: Callable[[Path], None]) -> bool:
 def limiting_parent(ours: Path, root: Path = ROOT) -> Path:
     """Return the version 2 group below which a new group can limit CPU time.
 
-    This is this process's group `ours`, if it can pass the controller `cpu` to groups below it.
-    Otherwise it is the root group, because only the root can pass controllers while it holds
-    processes. If neither works, return `ours`: a group below it at least counts CPU time.
+    Return `ours`, the group of this process, if it can pass the controller `cpu` to groups below
+    it. Otherwise return the root group, because only the root group can pass controllers while it
+    contains processes. If that does not work either, return `ours`, because a group below `ours`
+    at least counts CPU time.
     """
     for parent in (ours, mounts(root)):
         control = parent / "cgroup.subtree_control"
@@ -227,7 +233,8 @@ def limiting_parent(ours: Path, root: Path = ROOT) -> Path:
 def remove(folder: Path) -> list[int]:
     """Kill the processes of a group made by the lab, remove the group, and return their pids.
 
-    Only the group contains all processes of PostgreSQL, because each of them calls setsid.
+    For PostgreSQL it is not enough to kill a session, because each process of PostgreSQL calls
+    setsid. Only the control group contains all of PostgreSQL's processes.
     """
 
     def left() -> list[int]:
@@ -242,10 +249,11 @@ def remove(folder: Path) -> list[int]:
 
 
 def kill_all(living: Callable[[], list[int]], within_s: float = 5.0) -> list[int]:
-    """Kill the processes that `living` returns until it returns none; return their pids.
+    """Kill the processes that `living` returns; return their pids.
 
-    A single round is not enough, because a process may fork while it is being killed. Stop after
-    `within_s`, because a process that waits for a device cannot be killed.
+    Repeat this until `living` returns no process, because a process may fork while it is being
+    killed. Stop after `within_s` seconds, because a process that waits for a device cannot be
+    killed.
     """
     killed: dict[int, None] = {}
     deadline = time.monotonic() + within_s

@@ -1,7 +1,7 @@
 """Read the name and version of the compiler that built a program from the program itself.
 
-Go stores its build information in a section of the file, and rustc stores its version in the
-section of comments. So the answer is right even if the program was built on another machine.
+Go stores its build information in a section of its own, and rustc stores its version in the section
+`.comment`. So the answer is right even if the program was built on another machine.
 """
 
 import re
@@ -14,11 +14,11 @@ _SECTION = struct.Struct("<I4xQQQQ")
 """The first fields of a section's header: name, flags, address, offset and size."""
 _GO_MAGIC = b"\xff Go buildinf:"
 _GO_STRINGS = 32
-"""Offset in Go's section at which the version begins: first its length, then its text."""
+"""Offset in Go's section of the version, which is stored as its length followed by its text."""
 _GO_INLINE = 2
-"""Bit of the flags (byte 15) that says that the section contains the version.
+"""Bit in the section's flags (byte 15). If it is set, the section contains the version.
 
-Go sets it since 1.18.
+Go sets this bit since version 1.18.
 """
 _RUSTC = re.compile(rb"rustc version (\d[^\x00]*)")
 
@@ -33,8 +33,8 @@ class _Section:
 def compiler_of(program: Path) -> str | None:
     """Return name and version of the compiler that built a program: `go 1.26.8`, `rustc 1.95.0`.
 
-    Return None if the file is no 64-bit ELF program, or does not name its compiler. Sources: the
-    ELF specification (section headers), and Go's package debug/buildinfo.
+    Return None if the file is not a 64-bit ELF program, or if it does not name its compiler. The
+    sources are the ELF specification (section headers) and Go's package debug/buildinfo.
     """
     try:
         data = program.read_bytes()

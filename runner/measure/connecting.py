@@ -60,7 +60,7 @@ class _Tunnelled(docker.APIClient):
 def _ask_version(api: Any) -> None:
     """Ask the engine for its API version, and use that version from now on.
 
-    docker-py does this by itself only with its own adapters.
+    docker-py asks by itself only if it uses one of its own adapters.
     """
     api._version = api._retrieve_server_version()
 
@@ -104,9 +104,9 @@ def connect(engine: str = "", certificates: str = "", *, timeout_s: int = 60) ->
 
 
 def reason(error: Exception) -> str:
-    """Return why a connection failed, in a few words and without the addresses that urllib3 adds.
+    """Return a few words that say why a connection failed, without the addresses that urllib3 adds.
 
-    This is one of the known phrases, or else the error's last line.
+    If the error contains a known phrase, return the phrase, otherwise the error's last line.
     """
     text = last_line(str(error) or type(error).__name__)
     return next((known for known in _KNOWN if known in text.lower()), public(text)[:200])

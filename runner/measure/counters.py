@@ -1,10 +1,11 @@
 """Read the server's and the kernel's counters before and after a load.
 
-They are independent of the load generator. One of them counts the packets that the kernel dropped
-because its table of tracked connections was full. A firewall (for example Docker's) enables this
-table, for loopback, too. A closed connection stays in the table for two minutes, so loads that open
-a connection per request can fill it. Then the kernel drops the packets of new connections, which
-looks as if the server did not accept them.
+These counters do not depend on what the load generator reports. One counter is the number of
+packets that the kernel dropped because its table of tracked connections was full. A firewall (for
+example Docker's) makes the kernel track connections in this table, even those over loopback. A
+closed connection stays in the table for two minutes, so loads that open a connection per request
+can fill the table. Then the kernel drops the packets of new connections, which looks as if the
+server did not accept the connections.
 """
 
 import time
@@ -35,7 +36,7 @@ def tcp_counters() -> dict[str, int]:
 def network_bytes() -> dict[str, int]:
     """Return the bytes received and sent, and the TCP segments sent and resent, since boot.
 
-    The bytes are those of all interfaces except loopback.
+    The bytes are summed over all interfaces except loopback.
     """
     lines = [line.partition(":") for line in Path("/proc/net/dev").read_text().splitlines()[2:]]
     numbers = [values.split() for name, _, values in lines if name.strip() != "lo"]
@@ -51,7 +52,7 @@ def network_bytes() -> dict[str, int]:
 def undelivered(port: int) -> int:
     """Return the number of closed connections to a port that still have data to deliver.
 
-    Such data can be on the way for a while, because TCP sends lost data again.
+    Such data can take a while to arrive, because TCP has to resend data that was lost.
     """
     rows = [line.split()[2:4] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     # Count the states FIN_WAIT1, LAST_ACK and CLOSING of the kernel's include/net/tcp_states.h.
@@ -65,9 +66,9 @@ def settle(
 ) -> Counters:
     """Return the counters once the server has finished the warm-up, or after WARM_UP_SETTLES_S.
 
-    wrk stops with a request under way on every connection, and these requests must not be counted
-    as part of the load. Requests from other hosts have to arrive first: `afar` contains the
-    function `undelivered` of each host.
+    This wait is needed because wrk stops with a request under way on every connection, and these
+    requests must not be counted as part of the load. Requests from other hosts may not even have
+    arrived yet. So `afar` contains the function `undelivered` of each of these hosts.
     """
     deadline = time.monotonic() + WARM_UP_SETTLES_S
     now = read_counters(running, counted)
@@ -89,7 +90,8 @@ def settle(
 def read_counters(running: Running, counted: Callable[[], Counters]) -> Counters:
     """Read the server's and the kernel's counters; a counter that the server lacks is None.
 
-    `counted` returns the kernel's. Reading opens one connection, which the server counts, too.
+    `counted` returns the kernel's counters. To read the server's counters, this function opens a
+    connection, which the server also counts.
     """
     stats = get_json(running, "/stats", timeout_s=10.0) or {}
     requests = stats.get("requests")
@@ -111,10 +113,10 @@ No load of this lab has opened as many.
 """
 SPARE = 2_000
 PATIENCE_S = 150.0
-"""Longest wait for room in the connection table.
+"""`wait_for_room` stops waiting for room in the connection table after this time.
 
-It is longer than the kernel keeps closed connections in the table, which is 120 s
-(nf_conntrack_tcp_timeout_time_wait).
+The kernel keeps closed connections in the table for 120 s (nf_conntrack_tcp_timeout_time_wait), so
+all of them have left the table by then.
 """
 
 
@@ -139,10 +141,11 @@ def wait_for_room(
 ) -> None:
     """Wait until the connection table has room for a session of `cells`, at most PATIENCE_S.
 
-    If the table has no room, call `on_wait` once with the number of entries needed. For a session
-    that needs more than half of the table, wait for half of it only, because the first connections
-    of a long session expire before its end. `netfilter` is the folder with the table's size and
-    number of entries. `sleep` waits for some seconds before the table is read again.
+    If the table has no room, call `on_wait` once with the number of entries needed. If a session
+    opens more connections than half of the table can hold, wait only until half of the table is
+    free, because the first connections of a long session leave the table before the session ends.
+    `netfilter` is the folder with the table's size and number of entries. `sleep` waits for some
+    seconds before the table is read again.
     """
     deadline = time.monotonic() + PATIENCE_S
     waiting = False

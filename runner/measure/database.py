@@ -27,7 +27,7 @@ SETTINGS = (
     *("fsync", "synchronous_commit", "full_page_writes", "wal_level"),
     *("shared_buffers", "max_connections", "max_wal_size", "checkpoint_timeout"),
 )
-"""Settings recorded in the manifest, durability first."""
+"""PostgreSQL's settings that the manifest records; those that affect durability come first."""
 
 _COUNTERS = """
 SELECT (SELECT count(*) FROM devices WHERE firmware = %s),
@@ -94,7 +94,7 @@ class Database:
         self.running.resume()
 
     def restart(self) -> None:
-        """Kill the database with SIGKILL, restart it on the same data, and wait for its answer."""
+        """Kill the database with SIGKILL, restart it on the same data; return once it answers."""
         self.running.restart()
         _connected(self.running, self.password, self.log).close()
 

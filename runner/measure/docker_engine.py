@@ -29,7 +29,10 @@ BASE_TAG = "web-bench-lab/debian:bookworm"
 OFFICIAL_BASE = "debian:bookworm-slim"
 OFFICIAL_POSTGRES = "postgres:15-bookworm"
 DATABASE = "database.postgres"
-"""Name of the database's image and containers. No server's name contains a dot."""
+"""Name of the database's image and containers.
+
+It cannot be the name of a server, because no server's name contains a dot.
+"""
 
 
 def ensure_image(client: DockerClient, server: Server) -> str:
@@ -118,8 +121,8 @@ def _context(folder: Path, others: Sequence[str] = ()) -> IO[bytes]:
 def debian_base(client: DockerClient) -> str:
     """Return the tag of a Debian base image.
 
-    It is the official image, if that is present or can be pulled. Otherwise it is the lab's own
-    image, which is made with mmdebstrap if it does not exist yet.
+    The official image is used if it is present or can be pulled. Otherwise the lab's own image is
+    used, which is made with mmdebstrap if it does not exist yet.
     """
     return OFFICIAL_BASE if _pulled(client, OFFICIAL_BASE) else BASE_TAG
 
@@ -127,8 +130,8 @@ def debian_base(client: DockerClient) -> str:
 def _pulled(client: DockerClient, official: str) -> bool:
     """Return whether an official image is present or can be pulled.
 
-    If it is not, make the lab's own base image with mmdebstrap, from the host's package sources
-    (about 15 s). Once that image exists, do not ask a registry again.
+    If the result is False, the lab's own base image exists: it is made with mmdebstrap from the
+    host's package sources, which takes about 15 s. Once it exists, no registry is asked again.
     """
     for tag, answer in ((official, True), (BASE_TAG, False)):
         with contextlib.suppress(ImageNotFound):
@@ -186,7 +189,7 @@ HARDENED: dict[str, Any] = {
     "cap_drop": ["ALL"],
     "security_opt": ["no-new-privileges"],
 }
-"""Options that take from every container of the lab the rights that it does not need."""
+"""Options of every container of the lab. They remove rights that the containers do not need."""
 
 
 def labels(what: str) -> dict[str, str]:
@@ -195,7 +198,7 @@ def labels(what: str) -> dict[str, str]:
 
 
 def sweep(client: DockerClient) -> list[str]:
-    """Remove containers of the lab whose runner is dead; return a list of them in words."""
+    """Remove containers of the lab whose runner is dead; return a description of each."""
     removed = []
     for container in client.containers.list(
         all=True, filters={"label": RUNNER}, ignore_removed=True
@@ -213,9 +216,15 @@ class DockerHost:
     role = ""
     address = LOOPBACK
     reached: tuple[str, str] | None = None
-    """URL of the engine and folder of its certificates, for the clean-up; None for this machine."""
+    """URL of the host's engine and folder of its certificates; None for this machine.
+
+    The clean-up needs them to reach the engine.
+    """
     clients: tuple[str, ...] = ()
-    """Addresses that may connect to a database here, as networks of one address: `10.0.0.1/32`."""
+    """Addresses that may connect to a database on this host.
+
+    Each is written as a network that contains only one address: `10.0.0.1/32`.
+    """
 
     def __init__(self, client: DockerClient) -> None:
         self.client = client
@@ -224,7 +233,8 @@ class DockerHost:
     def open_files(self) -> int:
         """Highest number of files that a container can have open.
 
-        A container cannot have more than its engine, whose limit is the same as this runner's.
+        A container cannot have more open files than its engine may, and the engine's limit is the
+        same as this runner's.
         """
         return resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 
@@ -243,7 +253,7 @@ class DockerHost:
     def watch(self, container: str) -> None:
         """Register a container by its full id, so that its host ends it if this runner is lost.
 
-        Nothing is needed on this machine, whose watchdog does that.
+        On this machine there is nothing to do, because the runner's watchdog ends the container.
         """
 
 
@@ -290,7 +300,7 @@ class DockerEngine:
     ) -> Iterator[RunningDatabase]:
         """Run PostgreSQL's image with the same restrictions as a server's.
 
-        Its data are in a volume that is removed with the container.
+        The database's data are in a volume that is removed with the container.
         """
         host = self._database
         if DATABASE not in self._images:
@@ -364,9 +374,9 @@ class DockerEngine:
 
 
 def _failure(host: DockerHost, what: str, error: Exception) -> LabError:
-    """Return the error for `error`, which a container or its engine caused.
+    """Return the LabError that reports `error`, which a container or its engine caused.
 
-    If the engine has stopped responding, the run cannot go on.
+    If the engine has stopped responding, return CannotGoOnError, which ends the run.
     """
     try:
         host.client.ping()
@@ -380,7 +390,7 @@ def _failure(host: DockerHost, what: str, error: Exception) -> LabError:
 
 
 def _packed(name: str, data: bytes) -> bytes:
-    """Return a tar file with one file, which only the containers' user can read."""
+    """Return a tar archive of one file that only the containers' user can read."""
     packed = io.BytesIO()
     entry = tarfile.TarInfo(name)
     entry.size = len(data)
@@ -393,7 +403,7 @@ def _packed(name: str, data: bytes) -> bytes:
 
 
 def _facts(host: DockerHost, container: Container, port: int, log: Path) -> dict[str, Any]:
-    """Return a started container's values of the fields of Running."""
+    """Return the values that the fields of Running have for a started container."""
 
     def exit_code() -> int | None:
         container.reload()

@@ -27,7 +27,7 @@ LEAST_FREE = 2**30  # a host's disk needs this many free bytes, for a generator'
 CONNECTIONS = 3000
 """Number of connections that a load of a large campaign has open at the same time."""
 CLOSE_OPENS = 4 * CLOSE_RPS
-"""Number of connections that a large load opens in close mode, in 3 s and its warm-up."""
+"""Number of connections that a large load in close mode opens during 3 s and the warm-up before."""
 
 
 def examine(
@@ -137,7 +137,7 @@ def examine_tools(installed: Mapping[str, Tool]) -> list[Diagnosis]:
 
 
 def _programs() -> list[Diagnosis]:
-    """Return diagnoses of the Docker engine, of PostgreSQL, and of the programs servers need."""
+    """Return diagnoses of the Docker engine, of PostgreSQL, and of programs that servers need."""
     from docker.errors import DockerException  # noqa: PLC0415 - slow to import
 
     from runner.measure.connecting import connect  # noqa: PLC0415
@@ -196,10 +196,10 @@ def _machine(facts: MachineFacts) -> list[Diagnosis]:
 
 
 def _permitted() -> list[Diagnosis]:
-    """Return diagnoses of this user's permissions; takes 0.2 s.
+    """Return diagnoses of this user's permissions, which takes 0.2 s.
 
-    They say whether the lab may keep idle CPUs awake, limit a process to a share of a core, and
-    profile servers.
+    The diagnoses say whether the lab may keep idle CPUs awake, limit a process to a share of a
+    core, and profile servers.
     """
     with contextlib.closing(IdleCpus()) as cpus:
         cpus.ask("polling")

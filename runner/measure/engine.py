@@ -1,4 +1,4 @@
-"""The interface of engines, which start servers, and checks that the right server answers."""
+"""The interface of engines, which start servers, and functions that check which server answers."""
 
 import contextlib
 import json
@@ -52,7 +52,7 @@ class Running:
     Otherwise the sampler reads the processes of the server instead of the group.
     """
     cpus: Callable[[], tuple[int, ...]] | None = None
-    """Returns the server's CPUs; None if the lab chooses the CPUs."""
+    """Function that returns the CPUs on which the server may run; None if the lab chooses them."""
     began_wall_ns: int | None = None
     """Time at which the server's program began, by this machine's wall clock.
 
@@ -105,8 +105,8 @@ class Engine(Protocol):
     ) -> AbstractContextManager[Running]:
         """Start a prepared server on `cpus` and write its output to `log`.
 
-        Its environment has ADDR and the variables in `handed`. Leaving the context ends the server
-        with all its processes.
+        The server's environment contains ADDR and the variables in `handed`. Leaving the context
+        ends the server with all its processes.
         """
 
     def database(
@@ -163,7 +163,7 @@ def ask(
 def get_json(running: Running, path: str, timeout_s: float = 2.0) -> dict[str, object] | None:
     """Send GET for a path and return the JSON object of its answer.
 
-    Return None if it is not answered in time, with status 200 and a JSON object.
+    Return None unless an answer with status 200 and a JSON object arrives in time.
     """
     try:
         response = ask(running, path, timeout_s, whole=True)
@@ -302,5 +302,6 @@ def waiting(name: str, running: Running, log: Path, deadline_s: float) -> Iterat
             raise LabError(
                 f"{name} {ended(code)} before it was ready{last_line(log)}.", exit_code=1
             )
-        # The time of the first answer is measured, so ask often while a fast server may start.
+        # The lab measures how long a server takes until its first answer. So ask often during the
+        # time in which a fast server becomes ready.
         time.sleep(0.001 if left_s > deadline_s - 0.2 else 0.01)

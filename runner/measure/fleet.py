@@ -32,8 +32,7 @@ from runner.planning.hosts import LOCAL, Host, Hosts
 from runner.shapes import Idle
 
 STATIONS = "station."
-"""Beginning of the names of the stations' images; the stage of runner/station/Dockerfile follows.
-"""
+"""The name of a station's image is this text, followed by a stage of runner/station/Dockerfile."""
 Stage = Literal["instruments", "profiler"]
 LONGEST_S = 86_400  # a station ends itself after a day, even if its runner is lost
 TRANSFER_S = 1.0
@@ -98,8 +97,9 @@ class Place(DockerHost):
         return int(self.station.ask("free_port", address=self.address))
 
     def image(self, make: Callable[[Any], str]) -> str:
-        """Build an image on the host that builds images, load it into this host's engine, and
-        return its id.
+        """Build an image with the engine that builds images, load it here, and return its id.
+
+        The image is loaded into the engine of this host.
         """
         image = make(self._builder)
         _bring(self._builder, self.client, image)
@@ -143,16 +143,17 @@ class Fleet:
             self.server, places[hosts.database], ledger, "the hosts file names its engines"
         )
         self._taken: int | None = None
-        """Number of the server host's CPUs used by the server and, if it runs there, the database.
+        """Number of CPUs of the server's host that the server and its database use.
 
-        None until `place` has decided it.
+        The database's CPUs count only if it runs on the same host. None until `place` has been
+        called.
         """
 
     @property
     def sites(self) -> Sites:
         """The site of each role.
 
-        Raise RuntimeError if `place` has not been called yet, because it chooses the CPUs.
+        Raise RuntimeError if `place` has not been called yet, because `place` chooses the CPUs.
         """
         places = self.places
         hosts = self.hosts
@@ -177,8 +178,8 @@ class Fleet:
     def _machine(self, place: Place) -> str:
         """Return a number that identifies a host's machine.
 
-        Several hosts of a hosts file may be the same machine. They have the same boot id, and
-        so get the same number.
+        Several hosts of a hosts file may be the same machine. Such hosts get the same number,
+        because they report the same boot id.
         """
         boots = list(dict.fromkeys(each.said["boot"] for each in self.places.values()))
         return str(boots.index(place.said["boot"]))
@@ -198,7 +199,7 @@ class Fleet:
     def place(self, server_cpus: int, database_cpus: int) -> Placement:
         """Choose and return the CPUs of each role.
 
-        Raise LabError if the server's host has too few.
+        Raise LabError if the server's host has too few CPUs.
         """
         hosts = self.hosts
         cpus = self.server.cpus
@@ -239,8 +240,9 @@ class Fleet:
         return found
 
     def warnings(self, connections: int, opened: int) -> list[str]:
-        """Return a warning, with a remedy, for each fact of the hosts that distorts the numbers of
-        a campaign with these connections (see `hazards`).
+        """Return warnings, with remedies, about what distorts a campaign's numbers on the hosts.
+
+        `connections` and `opened` mean the same as in `machine.examine`.
         """
         found: dict[str, list[str]] = {}
         for role, hazards in self.hazards(connections, opened).items():
@@ -306,7 +308,8 @@ def open_fleet(hosts: Hosts, ledger: Ledger, say: Callable[[str], None]) -> Iter
         }
         for client in clients.values():
             sweep(client)
-        # This machine's engine builds the images; if there is none, the server host's engine does.
+        # This machine's engine builds the images. If this machine has no engine, the engine of the
+        # server's host builds them.
         try:
             builder = stack.enter_context(contextlib.closing(connect()))
         except DockerException:
@@ -338,7 +341,7 @@ def open_fleet(hosts: Hosts, ledger: Ledger, say: Callable[[str], None]) -> Iter
 
 @contextlib.contextmanager
 def _naming_the_lost(vigil: Vigil) -> Iterator[None]:
-    """Raise one error that names the lost hosts, instead of the errors that a loss caused."""
+    """Raise an error that names the lost hosts, instead of the errors that their loss caused."""
     try:
         yield
     except (LabError, OSError, *TROUBLE) as error:
@@ -361,9 +364,9 @@ def _clients_of(place: Place, places: Mapping[str, Place]) -> tuple[str, ...]:
 
 
 def reap_fleet(hosts: Hosts) -> list[str]:
-    """Remove the containers of dead runners from every host; return a list of them in words.
+    """Remove the containers of dead runners from every host; return a description of each.
 
-    If a host cannot be reached, clean up the other hosts first and then raise its LabError.
+    If a host cannot be reached, clean up the other hosts first, and then raise LabError.
     """
     removed = []
     unreached = list[LabError]()
@@ -399,7 +402,7 @@ def _reached(host: Host) -> tuple[str, str]:
 
 
 def station_image(builder: Any, stage: Stage) -> str:
-    """Build a station's image and return its id; `stage` is one of runner/station/Dockerfile.
+    """Build a station's image and return its id; `stage` is a stage of runner/station/Dockerfile.
 
     An unchanged image comes from Docker's cache.
     """

@@ -17,18 +17,18 @@ from runner.model import CannotGoOnError
 BEAT_S = 1.0
 """Interval between two signs of life.
 
-They are needed because an answer to a request may take as long as a load.
+A missing answer to a request is no sign of a loss, because an answer may take as long as a load.
 """
 BEAT = "beat"
 """The runner's sign of life, as a line to a station."""
 LOOK_S = 0.5
 """Interval at which each side checks how long the other has been silent."""
 SAID_S = 3.0
-"""Length of a host's silence after which the runner reports it."""
+"""The runner reports a host that has been silent for this long."""
 LOST_S = 8.0
-"""Length of a host's silence after which the runner gives up the host."""
+"""The runner gives up a host that has been silent for this long."""
 LEASE_S = 10.0
-"""Length of the runner's silence after which a station ends everything on its host."""
+"""If the runner has been silent for this long, a station ends everything that it watches."""
 STOPPED_S = 4 * LOOK_S
 """If two checks are further apart than this, the checking process itself was stopped."""
 
@@ -98,11 +98,11 @@ class Vigil:
         self._now_s = now_s
         self._watched: list[_Watched] = []
         self._lost: dict[str, str] = {}
-        """The time of the last sign of life of each lost host, in words."""
+        """For each lost host, the time of its last sign of life: `10:15:03`."""
         self._lock = threading.Lock()
 
     def watch(self, name: str, line: Line, abandon: Callable[[], None]) -> None:
-        """Watch a host from now on; `abandon` is called once it is lost."""
+        """Watch a host from now on; call `abandon` if the host is lost."""
         with self._lock:
             self._watched.append(_Watched(name, line, abandon))
 

@@ -3,7 +3,8 @@
 The kernel's PM QoS interface is the file /dev/cpu_dma_latency, to which a process writes the
 longest tolerable wake-up latency, as a 32-bit number of microseconds
 (Documentation/power/pm_qos_interface.rst). With 0, idle CPUs poll instead of sleeping. The setting
-lasts while the process has the file open, so it ends with the process, however that ends.
+lasts while the process has the file open. So it ends with the process, even if the process is
+killed.
 """
 
 import contextlib
@@ -28,10 +29,10 @@ WATCHED_S = 0.2
 
 
 class IdleCpus:
-    """Sets the state of idle CPUs; `state` is the state that they were observed to have.
+    """Sets the state of idle CPUs; the attribute `state` is the state that was really reached.
 
-    `device` is the file of PM QoS; `states` is the folder that `idle_states` reads. `sleep` waits
-    for some seconds, in which it is observed whether CPUs still sleep.
+    `device` is the file of PM QoS, and `states` is the folder that `idle_states` reads. `sleep`
+    waits for some seconds, so that the lab can observe whether CPUs still enter sleep states.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class IdleCpus:
     def ask(self, state: Idle) -> None:
         """Let idle CPUs poll, or sleep as the system decides, from now on.
 
-        If they are in the requested state already, this costs hardly any time.
+        If idle CPUs are in the requested state already, this costs hardly any time.
         """
         if state == "system":
             self.close()

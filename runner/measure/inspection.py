@@ -33,7 +33,7 @@ class Inspection:
     def failed(self, *, known: bool) -> tuple[Check, ...]:
         """Return the failed checks that server.toml lists as deviations.
 
-        If `known` is False, return the failed checks that it does not list.
+        If `known` is False, return the failed checks that server.toml does not list.
         """
         return tuple(
             check
@@ -43,7 +43,7 @@ class Inspection:
 
     @property
     def ok(self) -> bool:
-        """True if every check that fails is listed as a deviation in server.toml."""
+        """True if the server was checked and server.toml lists each failed check as a deviation."""
         return self.error is None and not self.failed(known=False)
 
     @property

@@ -27,8 +27,8 @@ from runner.store import data_folder
 if TYPE_CHECKING:
     from runner.measure.fleet import Fleet
 
-# docker-py takes 0.2 s to import. The functions that need it import it, so that runs of plain
-# processes do not wait for it.
+# docker-py takes 0.2 s to import. It is imported only in the functions that need it, so that runs
+# of plain processes do not wait for the import.
 
 ONE_A_MACHINE = "\0web-bench-lab"
 
@@ -40,9 +40,9 @@ class Lab:
     engine: Engine
     ledger: Ledger
     idle: IdleCpus
-    reaped: tuple[str, ...]  # things left by dead runs and now removed, in words
+    reaped: tuple[str, ...]  # descriptions of what dead runs left behind and the lab has removed
     warnings: tuple[str, ...]  # other measurements running on this machine
-    fleet: Fleet | None = None  # the hosts of a hosts file; None if everything runs here
+    fleet: Fleet | None = None  # the hosts of a hosts file; None if all runs on this machine
 
     @property
     def sites(self) -> Sites:
@@ -82,7 +82,7 @@ def open_lab(
 
     The servers of `apis` run already, so they need no engine and are left running. With `hosts`,
     use the hosts' engines. SIGTERM and SIGHUP end the lab like Ctrl-C. Raise LabError if another
-    lab is open in the same checkout, because each would disturb the other's numbers.
+    lab is open in the same checkout, because two labs would distort each other's numbers.
     """
     with _lock(), _alone() as warnings, _signals():
         reaped = clean_up()
@@ -207,7 +207,7 @@ def _engine(
 def clean_up() -> list[str]:
     """Remove temporary folders of dead runs and everything that their ledgers list.
 
-    Return a list of the removed things in words.
+    Return a description of each removed thing.
     """
     return [what for path in dead_ledgers() for what in reap(path)] + sweep_temporary()
 

@@ -35,11 +35,14 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 PREFIX = "bench-"
-"""Prefix of temporary folders and control groups; the lab never removes anything else."""
+"""Prefix of the lab's temporary folders and control groups.
+
+The lab never removes a folder or a group whose name does not begin with this prefix.
+"""
 
 
 def boot_id() -> str:
-    """Return the kernel's id of this boot; a pid has a meaning only within one boot."""
+    """Return the kernel's id of this boot, because pids are assigned anew after each boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
@@ -50,7 +53,7 @@ def start_ticks(pid: int) -> int | None:
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process runs; a zombie exists, but has ended."""
+    """Return whether a process runs. A zombie has ended, although it still exists."""
     fields = _stat(pid)
     return fields is not None and fields[0] not in "ZX"
 
@@ -92,7 +95,7 @@ def _stat(pid: int) -> list[str] | None:
 class Ledger:
     """The runner's list of the things that it started.
 
-    It is a file with one JSON line per entry, which is removed after the clean-up.
+    The list is a file with one JSON line per entry. The file is removed after the clean-up.
     """
 
     def __init__(self, path: Path) -> None:
@@ -129,7 +132,7 @@ class Ledger:
 def ledger() -> Iterator[Ledger]:
     """Yield this runner's ledger, with a watchdog for it.
 
-    On leaving, remove everything that it still lists.
+    On leaving, remove everything that the ledger still lists.
     """
     pid = os.getpid()
     path = places().data / ".live" / f"{pid}-{start_ticks(pid)}.jsonl"
@@ -155,14 +158,14 @@ def ledger() -> Iterator[Ledger]:
 class Engines:
     """The Docker engines of the containers in a ledger.
 
-    Each engine is connected once. If it does not answer, it is not tried again.
+    The lab connects to each engine only once. If an engine does not answer, it is not tried again.
     """
 
     def __init__(self) -> None:
         self._clients: dict[tuple[str, ...], DockerClient | None] = {}
 
     def remove(self, engine: tuple[str, ...], container: str) -> list[str] | None:
-        """Remove a container; return a list of what was removed, in words.
+        """Remove a container; return a list that describes what was removed.
 
         Return None if the engine does not answer. `engine` is the engine's URL and the folder of
         its certificates, both empty for this machine's engine.
@@ -200,7 +203,10 @@ class Engines:
 
 @dataclass(frozen=True)
 class ProcessEntry:
-    """The entry of a process that leads a session (setsid(2)), for the session's processes."""
+    """The entry of a process that leads a session (setsid(2)).
+
+    It stands for all processes of the session.
+    """
 
     kind: ClassVar[str] = "process"
     pid: int
@@ -260,15 +266,16 @@ class ContainerEntry:
     kind: ClassVar[str] = "container"
     id: str
     engine: tuple[str, str] | None = None
-    """URL of its engine and folder of the certificates; both are empty for this machine's engine.
+    """URL of the container's engine and folder of its certificates.
 
-    None also means this machine's engine, in a run without a hosts file.
+    Both are empty for this machine's engine. None, in a run without a hosts file, also means this
+    machine's engine.
     """
 
     def __str__(self) -> str:
         return f"container {self.id}"
 
-    # A container outlives a boot, so it is removed after one, too.
+    # A stopped container still exists after a reboot, so it is removed even then.
     def remove(self, same_boot: bool, engines: Engines) -> list[str] | None:  # noqa: ARG002
         """Remove the container; return None if its engine does not answer."""
         return engines.remove(tuple(self.engine or ("", "")), self.id)
@@ -277,8 +284,8 @@ class ContainerEntry:
 Entry: TypeAlias = ProcessEntry | GroupEntry | FolderEntry | ContainerEntry
 """An entry of a ledger.
 
-Its method `remove` returns a list of the removed things in words, or None if they cannot be removed
-now.
+The method `remove` returns a list that describes the removed things, or None if they cannot be
+removed now.
 """
 ENTRIES: dict[str, type[Entry]] = {
     each.kind: each for each in (ProcessEntry, GroupEntry, FolderEntry, ContainerEntry)
@@ -332,10 +339,10 @@ def dead_ledgers() -> list[Path]:
 
 
 def reap(path: Path) -> list[str]:
-    """End and remove everything that a ledger lists, then the ledger.
+    """End and remove everything that a ledger lists, and then remove the ledger itself.
 
-    Return a list of the removed things in words. Things that cannot be removed now, such as a
-    container without its engine, stay in the ledger.
+    Return a list that describes the removed things. Things that cannot be removed now, such as a
+    container whose engine does not answer, stay in the ledger.
     """
     if not path.exists():
         return []
@@ -359,15 +366,16 @@ def reap(path: Path) -> list[str]:
 
 
 def left_over() -> list[str]:
-    """Return the things that dead runs have left behind and that are still listed, in words."""
+    """Return a description of each thing that the ledgers of dead runs still list."""
     listed = (entry for path in dead_ledgers() for entry in StoredLedger.read(path).entries)
     return [str(entry)[:80] for entry in listed]
 
 
 def session_members(leader: int, started: int | None) -> list[int]:
-    """Return the living processes of the session that was opened by `leader`, started at `started`.
+    """Return the pids of the living processes of a session.
 
-    Return an empty list if the pid `leader` belongs to another process now.
+    `leader` is the pid of the process that opened the session, and `started` is its start time, in
+    clock ticks since boot. Return an empty list if the pid belongs to another process now.
     """
     now = start_ticks(leader)
     if started is None or (now is not None and now != started):
@@ -386,7 +394,7 @@ def session_members(leader: int, started: int | None) -> list[int]:
 
 
 def kill_session(leader: int, started: int | None) -> list[int]:
-    """Kill the processes of a session until none is left; return their pids."""
+    """Kill the processes of a session until no process is left; return the pids of those killed."""
     return cgroups.kill_all(lambda: session_members(leader, started))
 
 
@@ -402,7 +410,8 @@ def temporary() -> Iterator[Path]:
 def scratch(ledger: Ledger) -> Iterator[Path]:
     """Yield a temporary folder that the ledger lists.
 
-    It must be listed because other processes write to it, which may outlive this one.
+    The ledger must list the folder, because other processes write to it, and they may outlive this
+    process.
     """
     with temporary() as folder:
         ledger.add(FolderEntry(str(folder)))
@@ -412,7 +421,7 @@ def scratch(ledger: Ledger) -> Iterator[Path]:
 def sweep_temporary() -> list[str]:
     """Remove this user's temporary folders of runners that have ended.
 
-    Return a list of them in words.
+    Return a description of each removed folder.
     """
     removed = []
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
@@ -431,7 +440,7 @@ def sweep_temporary() -> list[str]:
 
 
 def main() -> None:
-    """Wait for the runner's end; remove what its ledger lists, unless the runner did so itself."""
+    """Wait until the runner ends; then remove what its ledger lists, unless the runner did so."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     path = Path(sys.argv[2])

@@ -1,7 +1,7 @@
 """Run a load with its observers, the sampler and the probe, and store what they observed.
 
-This module writes the Parquet files of the sampler and the probe, because these do not import
-pyarrow.
+This module writes the Parquet files of the sampler and the probe, because the sampler and the probe
+do not import pyarrow.
 """
 
 import contextlib
@@ -30,16 +30,17 @@ _TYPES = {
     "gc_pause_total_ms": pa.float64(),
     "gc_cpu_s": pa.float64(),
 }
-"""Types of those columns of resources.parquet that are not whole numbers."""
+"""Types of the columns of resources.parquet that do not contain whole numbers."""
 Sampled = tuple[Mapping[str, Sequence[Any]], Mapping[str, Subject], Clock]
-"""A sampler's rows by column, the names under which its subjects are stored, and its host's clock.
+"""The rows of a sampler by column, the names under which the sampler's subjects are stored, and the
+clock of the sampler's host.
 """
 
 
 def write_rows(parts: Sequence[Sampled], out: Path) -> None:
     """Write the rows of the subjects that have a name to `out` (resources.parquet).
 
-    Times of other hosts' clocks are converted to this machine's.
+    Times by another host's clock are converted to times by this machine's clock.
     """
     tables = []
     for sampled, names, clock in parts:
@@ -60,7 +61,7 @@ class ProbeSeries:
     """The requests that the probe sent during one load, and the probe's own CPU time."""
 
     samples: Mapping[str, Sequence[int]]
-    """Values of the requests in their order, by the columns of probe.parquet."""
+    """The requests' values in the order of sending: one list for each column of probe.parquet."""
     cpu_ns: int
     """CPU time of the probe during the series."""
     lived_ns: int
@@ -70,8 +71,9 @@ class ProbeSeries:
 def write_samples(probed: Sequence[ProbeSeries], out: Path, clock: Clock) -> None:
     """Write the probe's samples of one or more series to `out` (probe.parquet).
 
-    The column `series` has the index of a series in `probed`. The probe's CPU time is stored as
-    metadata. Times of the probe's `clock` are converted to this machine's.
+    The column `series` contains the index of a series in `probed`. The probe's CPU time is stored
+    as metadata. Times by `clock`, the clock of the probe's host, are converted to times by this
+    machine's clock.
     """
     cost = {
         "cpu_ns": str(sum(each.cpu_ns for each in probed)),
@@ -97,7 +99,8 @@ def _write(table: pa.Table, out: Path) -> None:
 class Bench:
     """Everything that the trials of a run share.
 
-    The observers are switched off only to measure how much they themselves cost.
+    The observers (sampler and probe) are switched off only in order to measure how much CPU time
+    they themselves cost.
     """
 
     lab: Lab
@@ -125,9 +128,9 @@ class Bench:
 
 
 class Watchers:
-    """A sampler at each site, and the probe, for the loads of one or more servers.
+    """The samplers (one at each site) and the probe, which observe the loads of some servers.
 
-    The samplers, the probe, or both may be missing; then calls for them do nothing.
+    The samplers, the probe, or both may be missing. Calls for a missing observer do nothing.
     """
 
     def __init__(self, samplers: Mapping[Site, Ask], probe: Ask | None) -> None:
@@ -149,8 +152,9 @@ class Watchers:
         self._add(site, {"add": subject, "cpus": cpus}, running)
 
     def _add(self, site: Site, command: Mapping[str, object], running: Running) -> None:
-        """Let a site's sampler sample a process; `cpus` are its CPUs, None if the lab did not
-        choose them.
+        """Let a site's sampler sample a process.
+
+        The command contains the process's CPUs as `cpus`; None if the lab did not choose the CPUs.
         """
         if site in self.samplers:
             self.samplers[site]({**command, "pid": running.pid, "alone": running.alone})
@@ -160,7 +164,7 @@ class Watchers:
     ) -> None:
         """Start polling a server's /stats, and probing it with `shot` at `hz` requests per second.
 
-        With `hz` = 0, do not probe it.
+        With `hz` = 0, do not probe the server.
         """
         if site in self.samplers and "stats" in server.implements:
             self._polling = self.samplers[site]
@@ -180,7 +184,8 @@ class Watchers:
     def end(self) -> ProbeSeries | None:
         """Stop polling and probing the server.
 
-        Return the probe's samples once its last answer has arrived; None if it did not probe.
+        Return the probe's samples after the last answer to the probe has arrived. Return None if
+        the server was not probed.
         """
         seen = None
         if self._probe is not None and self._is_probing:
@@ -219,9 +224,9 @@ def watching(bench: Bench) -> Iterator[Watchers]:
 
 
 AHEAD_S = 0.5
-"""Time from the decision to start several generators until they all begin their load.
+"""Several generators all begin their load this long after the runner has decided to start them.
 
-Starting them takes less time than this.
+Starting the generators takes less time, so that all are ready by then.
 """
 
 
@@ -235,10 +240,10 @@ class GeneratedByAll:
 
 
 def generate(bench: Bench, loads: Sequence[Job], watchers: Watchers | None) -> GeneratedByAll:
-    """Run the loads of all generators to their end; they begin at the same instant.
+    """Run the loads of all generators to their end. The loads begin at the same instant.
 
-    Return their results, and the facts of the network between the hosts. If a generator fails, wait
-    until all have ended and then raise its error.
+    Return the loads' results, and the facts of the network between the hosts. If a generator fails,
+    wait until all generators have ended and then raise its error.
     """
     sites = bench.sites
     for site in sites.all:

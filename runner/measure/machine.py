@@ -17,12 +17,13 @@ STEAL_OVER_S = 0.5
 STEAL_PCT = 1.0
 """Share of CPU time, in per cent, that the hypervisor may take without a warning.
 
-A larger share slows a trial by more than the difference that servers often have.
+A larger share slows a trial by more than two servers often differ.
 """
 PORTS_A_SECOND = 28_000
-"""Number of ports that a close-mode load needs: it opens about as many connections per second.
+"""Number of ports that a load in close mode needs.
 
-After a second ports can be reused. The kernel's default range has about as many ports.
+Such a load opens about as many connections per second, and a port can be reused after one second.
+The kernel's default range contains about as many ports.
 """
 OTHER_FILES = 200  # open files of a generator besides its connections
 _CPU = "sys/devices/system/cpu"
@@ -145,8 +146,8 @@ def place(server_cpus: int, database_cpus: int = 0) -> Placement:
     """Give the server the first `server_cpus` CPUs, the database the next, the generator the rest.
 
     If this would leave no CPU for the generator, database and generator share the rest: the server
-    must not share its CPUs, because it would look slow. A single CPU is shared by all. Raise
-    LabError if there are several CPUs and the server would get all of them.
+    must not share its CPUs, because it would look slow. If the machine has a single CPU, all three
+    share it. Raise LabError if there are several CPUs and the server would get all of them.
     """
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     if len(cpus) == 1:
@@ -212,9 +213,10 @@ def examine(
 ) -> list[Diagnosis]:
     """Return the diagnoses of all checked facts, harmless or not; this takes half a second.
 
-    The campaign has at most `connections` open at the same time. Each of its trials opens at most
-    `opened` connections (counters.connections_of); in close mode, that is one per request. `root`
-    is the folder of /proc, /sys and /etc. `sleep` waits for STEAL_OVER_S, to observe the CPUs.
+    The campaign has at most `connections` connections open at the same time. Each of its trials
+    opens at most `opened` connections in total (counters.connections_of); in close mode, that is
+    one per request. `root` is the folder of /proc, /sys and /etc. `sleep` waits for STEAL_OVER_S,
+    during which the use of the CPUs is observed.
     """
     found = facts(root)
     return [
@@ -232,8 +234,8 @@ def cpu_list(cpus: Sequence[int]) -> str:
 def _of_placement(cores: Sequence[Sequence[int]], placement: Placement) -> list[Diagnosis]:
     """Check whether server, generator and database have CPUs of their own.
 
-    Also check whether the server shares a core with its load: `cores` lists the CPUs of each core
-    that has several.
+    Also check whether the server shares a core with its load. For each core with several hardware
+    threads, `cores` contains the CPUs of the core.
     """
     both = {*placement.server, *placement.generator}
     if not placement.disjoint and len(both) > 1:

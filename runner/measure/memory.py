@@ -1,4 +1,4 @@
-"""Read how much memory the lab may use, and how often the kernel killed for lack of memory."""
+"""Read how much memory the lab may use, and how many processes were killed for lack of memory."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def _limit_of(folder: Path) -> MemoryLimit | None:
 class Kills:
     """How many processes the kernel has killed for lack of memory so far.
 
-    `group` counts those in a server's memory group, and is None if the server has no group of its
-    own. `machine` counts those on the whole machine.
+    `group` counts the killed processes in a server's memory group; None if the server has no group
+    of its own. `machine` counts the killed processes on the whole machine.
     """
 
     group: int | None
@@ -85,7 +85,8 @@ class Kills:
     def since(self, before: Kills) -> int | None:
         """Return the number of kills since `before`; None if it is unknown.
 
-        This is the group's number, or the machine's if the group was removed with its server.
+        The number is that of the group or, if the group was removed with its server, that of the
+        whole machine.
         """
         for now, then in ((self.group, before.group), (self.machine, before.machine)):
             if now is not None and then is not None:
@@ -94,7 +95,7 @@ class Kills:
 
 
 def kills(pid: int) -> Kills:
-    """Read how many processes the kernel has killed: in the memory group of `pid`, and in all."""
+    """Read how many processes the kernel has killed, in the memory group of `pid` and in total."""
     folder = _group_of(pid)
     files = (folder / "memory.events", folder / "memory.oom_control") if folder is not None else ()
     return Kills(_counted(b"oom_kill ", *files), _counted(b"oom_kill ", Path("/proc/vmstat")))
@@ -117,7 +118,7 @@ def want(pid: int) -> str:
 def _group_of(pid: int) -> Path | None:
     """Return the folder of the control group that limits the memory of `pid`.
 
-    Return None if there is none, or if this process is in the same group.
+    Return None if there is no such group, or if the lab's own process is in the same group.
     """
     folder = cgroups.memory_group(pid)
     return None if folder == cgroups.memory_group(os.getpid()) else folder

@@ -1,4 +1,7 @@
-"""ssh connections to Docker engines; they end soon after the host is lost. Needs paramiko."""
+"""ssh connections to Docker engines. A connection ends soon after its host is lost.
+
+This module needs paramiko.
+"""
 
 import socket
 from typing import Any
@@ -67,5 +70,5 @@ class OverSsh(SSHHTTPAdapter, Abandonable):
             raise NotConnectedError(str(error) or type(error).__name__) from error
 
     def abandon(self) -> None:
-        """End all channels at once."""
+        """End all channels immediately."""
         self.ssh_client.close()

@@ -40,7 +40,10 @@ PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 PATIENCE_S = 20.0
 """Longest wait for an answer of perf, which normally comes within 0.1 s."""
 STARTS = 5
-"""Highest number of attempts to start perf, which fails if one of the processes ends meanwhile."""
+"""perf is started at most this many times.
+
+perf fails to start if one of the processes that it shall observe has just ended.
+"""
 
 
 Observing = Literal["recorded", "counted"]
@@ -48,7 +51,10 @@ Observing = Literal["recorded", "counted"]
 
 
 def refusal() -> str | None:
-    """Return a sentence on why servers cannot be profiled and what to do; None if they can be."""
+    """Return a sentence that says why servers cannot be profiled, and what to do.
+
+    Return None if servers can be profiled.
+    """
     try:
         perf = need_perf()
     except LabError as missing:
@@ -146,8 +152,8 @@ class Perf:
         """Start perf on a process and its descendants; return once perf observes them.
 
         perf does not start if a process has ended since the processes were listed. This happens
-        with PostgreSQL, which has a process per connection. So list them again and retry, up to
-        STARTS times. Raise LabError if perf does not start at all.
+        with PostgreSQL, which has a process per connection. So list the processes again and retry,
+        up to STARTS times. Raise LabError if perf does not start at all.
         """
         for start in range(1, STARTS + 1):
             pids = ",".join(map(str, descendants(pid)))
@@ -191,7 +197,7 @@ class _Started:
 
     @classmethod
     def of(cls, argv: Sequence[str], pids: str) -> _Started:
-        """Start perf on processes; it observes nothing before the command `enable`."""
+        """Start perf on processes; perf observes nothing before it gets the command `enable`."""
         to_perf = os.pipe()
         from_perf = os.pipe()
         theirs = (to_perf[0], from_perf[1])

@@ -1,14 +1,15 @@
 """Measure the server's response time during a load, with few requests on a fixed schedule.
 
-Run as `python -m runner.measure.probe HZ CPUS`; loading.py is the runner's side. Commands are JSON
-objects, one per line of standard input. A request begins a series. It has the fields `method`,
-`path`, `body` and `port`, and optionally `address` (default 127.0.0.1), `host` (default `lab`),
-`tls` with the fields of `Tls`, and `hz`, which replaces HZ for this server. The command `pause`
-ends the series; its answer has the samples and their CPU cost. The probe ends at the end of input.
+Run as `python -m runner.measure.probe HZ CPUS`; loading.py sends the commands. Commands are JSON
+objects, one per line of standard input. A command that describes a request begins a series. It has
+the fields `method`, `path`, `body` and `port`, and optionally `address` (default 127.0.0.1), `host`
+(default `lab`), `tls` with the fields of `Tls`, and `hz`, which replaces HZ for this server. The
+command `pause` ends the series. It is answered with the samples and the CPU time that they cost.
+The probe ends when its input ends.
 
 Latency counts from the scheduled time. So if a server hangs for a second, every request that was
-due in that second is late, as for users who come and go. Closed-loop generators do not send these
-requests at all, so their latencies look too good.
+due in that second is late, as it would be for independent users. Closed-loop generators do not send
+these requests at all, so their latencies look too good.
 """
 
 import errno
@@ -29,7 +30,8 @@ from runner.measure.tls import HTTP_1, Tls
 from runner.measurement import PROBE_COLUMNS, PROBE_CONNECTIONS
 
 GIVE_UP_NS = 10_000_000_000
-"""Longest wait for an answer. The contract allows no answer that takes as long."""
+"""The probe gives up a request after this time. The contract allows no answer that takes as long.
+"""
 END = "end"  # the command that `Schedule.run` returns at the end of input
 Securing = Callable[[socket.socket], ssl.SSLSocket]
 """A function that begins TLS on a connected socket."""
@@ -38,7 +40,7 @@ Securing = Callable[[socket.socket], ssl.SSLSocket]
 class Connection:
     """A connection to the server that is kept open, with at most one request under way.
 
-    Neither connecting nor the TLS handshake, which is part of it, blocks the probe. So if a server
+    The probe does not block while it connects, which includes the TLS handshake. So if a server
     drops the first SYN, only one request is late by a second, not all requests that are due in that
     second.
     """
@@ -56,7 +58,7 @@ class Connection:
             raise OSError(code, os.strerror(code))
         self._securing = securing
         self.is_connecting = code != 0 or securing is not None
-        # False while the next step of connecting is to write, not to read.
+        # True if the next step of connecting has to wait for data from the server.
         self.waits_for_reading = False
         self.row = -1  # number of the row of the request under way
         self._reader = ResponseReader()
@@ -65,7 +67,7 @@ class Connection:
     def send(self, row: int, request: bytes) -> None:
         """Send a request, or keep it until the connection is established.
 
-        A few hundred bytes fit into the socket's buffer.
+        Sending does not block, because a request is so short that it fits into the socket's buffer.
         """
         self.row = row
         self._reader = ResponseReader()
@@ -130,24 +132,23 @@ class Beat:
     """The times at which requests to a server are due: one at a random time in every period.
 
     The times are random because requests at equal distances could always hit the same phase of a
-    load with a fixed rate. The clock stops between two series. So even if a period is longer than
-    a slice of a session, each slice gets its share of requests on average.
+    load with a fixed rate. The clock by which requests are due stops between two series. So even if
+    a period is longer than a slice of a session, each slice gets its share of requests on average.
     """
 
     def __init__(self, period_ns: int, seed: int) -> None:
         self._period_ns = period_ns
         self._random = random.Random(seed)  # noqa: S311 - reproducible on purpose
         self._periods = 0
-        # Begin of the first period by CLOCK_MONOTONIC, shifted by all times in which the clock was
-        # stopped
+        # When the first period began by CLOCK_MONOTONIC, plus the durations of all stops since.
         self._zero_ns = 0
-        self._stopped_at_ns = 0  # time at which the clock was stopped, counted from `_zero_ns`
-        # Time at which the next request is due, counted from `_zero_ns`.
+        self._stopped_at_ns = 0  # when the clock was stopped, counted from `_zero_ns`
+        # When the next request is due, counted from `_zero_ns`.
         self._next_ns = self._random.randrange(period_ns)
 
     @property
     def due_ns(self) -> int:
-        """The time at which the next request is due, by CLOCK_MONOTONIC."""
+        """When the next request is due, by CLOCK_MONOTONIC."""
         return self._zero_ns + self._next_ns
 
     def start(self) -> None:
@@ -165,11 +166,11 @@ class Beat:
 
 
 class Schedule:
-    """Sends requests at their times, each on a connection without another request under way.
+    """Sends each request when it is due, on a connection without another request under way.
 
     One connection is enough as long as each answer arrives before the next request is due.
-    Otherwise another connection is opened: on a single connection, the requests to a slow server
-    would queue in the probe, and their wait would look like the server's response time.
+    Otherwise another connection is opened, because on a single connection the requests to a slow
+    server would queue in the probe, and their wait would look like the server's response time.
     """
 
     def __init__(
@@ -184,7 +185,7 @@ class Schedule:
         self._request = request
         self._beat = beat
         self._securing = securing
-        # Open connections by file descriptor, here and in `_busy`.
+        # Open connections by file descriptor: without a request under way, and with one.
         self._idle: dict[int, Connection] = {}
         self._busy: dict[int, Connection] = {}
 
@@ -251,7 +252,7 @@ class Schedule:
                 return  # handle answers and commands before the next attempt
 
     def _go_on_connecting(self, descriptor: int) -> None:
-        """Take the next step of connecting; end the request if it fails."""
+        """Take the next step of connecting; if this step fails, end the request."""
         connection = self._busy[descriptor]
         try:
             connection.go_on_connecting()
@@ -261,7 +262,7 @@ class Schedule:
     def _receive(self, descriptor: int) -> None:
         """Read from a connection that is ready: an answer, or a step of connecting.
 
-        If the connection is idle and the server has closed it, close it, too.
+        If the connection is idle and the server has closed its side, close the other side, too.
         """
         idle = self._idle.get(descriptor)
         if idle is not None:
@@ -306,7 +307,7 @@ def request_bytes(method: str, path: str, body: str, host: str = "lab") -> bytes
 
 
 def main() -> None:
-    """Execute the commands, one series after another, until the end of input."""
+    """Run one series after another, as the commands say, until the input ends."""
     usual_period_ns = become_instrument()
     beats: dict[tuple[str, int], Beat] = {}
     while line := sys.stdin.readline():

@@ -25,9 +25,9 @@ from runner.measure.leftovers import Ledger, kill_session, scratch, start_ticks
 from runner.measure.tools import find_program, remedy
 from runner.model import POSTGRES, LabError, Server
 
-# This shell script adds itself to its control group (whose folders have no spaces in their names)
-# and waits for a line. Then it becomes the program, which has the same pid. So the sampler can
-# watch the program from its first instruction on, and the group counts all its CPU time.
+# This shell script adds itself to its control group and waits for a line. (The names of the group's
+# folders contain no spaces.) Then the program replaces the script and keeps its pid. So the sampler
+# can watch the program from the first instruction on, and the group counts all its CPU time.
 _LAUNCHER = (
     'for folder in $1; do echo $$ > "$folder/cgroup.procs"; done; '
     'read -r _ || exit 1; shift; exec taskset -c "$@" < /dev/null'
@@ -39,7 +39,8 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 class Pinned:
     """A started program that waits until `release` is called.
 
-    `asking` is the signal that asks it to end, and `grace_s` the time that it then has to do so.
+    `asking` is the signal that asks the program to end. `grace_s` is the time after which its
+    processes are killed if they have not ended.
     """
 
     popen: subprocess.Popen[bytes]
@@ -70,8 +71,9 @@ class Pinned:
             self.popen.stdin.close()
 
     def end(self) -> int:
-        """Ask the program to end, kill its whole session after the grace period, and return its
-        exit code.
+        """Ask the program to end, and return its exit code.
+
+        After the grace period, kill all processes of its session that still run.
         """
         if self.popen.poll() is None:
             self.popen.send_signal(self.asking)
@@ -103,8 +105,8 @@ def pinned(
 ) -> Iterator[Pinned]:
     """Start `argv` on `cpus` in `folder` with exactly the environment `env`, logging to `log`.
 
-    The program waits until `release` is called. On leaving, it gets the signal `asking`. After
-    `grace_s` all its processes that still run are killed.
+    The program waits until `release` is called. On leaving, the program gets the signal `asking`.
+    Those of its processes that still run after `grace_s` are killed.
     """
     with cgroups.temporary(name, ledger.add_group) as group, log.open("ab") as output:
         folders = " ".join(map(str, group.folders)) if group else ""
@@ -145,9 +147,9 @@ class ProcessEngine:
         self._find = find
 
     def prepare(self, server: Server) -> str | None:
-        """Check that the programs which the server needs are installed; return None.
+        """Check that the programs which the server needs are installed.
 
-        This engine has no images, so there is no image's digest.
+        Return None instead of an image's digest, because this engine has no images.
         """
         if not server.contract and not server.run_command:
             raise LabError(
@@ -175,7 +177,8 @@ class ProcessEngine:
                 "PATH": os.pathsep.join([SYSTEM_PATH, os.environ.get("PATH", "")]),
                 "TMPDIR": str(temporary),
             }
-            # A user's own server: many programs need a home folder, and few read ADDR.
+            # A user's own server gets PORT and HOME, because few programs read ADDR, and many need
+            # a home folder.
             if not server.contract:
                 env |= {"PORT": str(port), "HOME": os.environ.get("HOME", str(temporary))}
             if BY_FILE in handed:
@@ -210,9 +213,10 @@ class ProcessEngine:
     ) -> Iterator[RunningDatabase]:
         """Start the system's PostgreSQL, never as root, with its data in a temporary folder.
 
-        It is stopped by SIGQUIT, the immediate shutdown, which ends all its processes. Unlike
-        SIGTERM, this does not wait for the clients. It also skips the checkpoint, which is not
-        needed because the data are discarded. Raise LabError if PostgreSQL is not installed.
+        On leaving, PostgreSQL is stopped by SIGQUIT, its immediate shutdown, which ends all its
+        processes. Unlike SIGTERM, SIGQUIT does not make PostgreSQL wait for its clients. It also
+        skips the checkpoint, which is not needed because the data are discarded. Raise LabError if
+        PostgreSQL is not installed.
         """
         found = self._find("postgres")
         port = free_port()
@@ -286,8 +290,8 @@ def _controlled(start: Callable[[], Pinned], port: int) -> RunningDatabase:
 def _tree(process: Pinned) -> list[psutil.Process]:
     """Return the processes of a running database; an empty list if it has ended.
 
-    They must be signalled one by one, because each of them leads a session of its own. List them
-    before ending the database: afterwards they are no longer children of its first process.
+    The processes must be signalled one by one, because each leads a session of its own. Call this
+    before ending the database, because afterwards they are no longer children of its first process.
     """
     if process.popen.poll() is None:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -299,7 +303,7 @@ def _tree(process: Pinned) -> list[psutil.Process]:
 def _signal(tree: Sequence[psutil.Process], number: signal.Signals) -> None:
     """Send a signal to each living process.
 
-    psutil makes sure that a pid has not been reused by another process.
+    psutil sends no signal if another process has got the pid meanwhile.
     """
     for each in tree:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -307,10 +311,11 @@ def _signal(tree: Sequence[psutil.Process], number: signal.Signals) -> None:
 
 
 def _unprivileged(folder: Path) -> list[str]:
-    """Return the prefix that lets root run a command as another user; empty if this is not root.
+    """Return the prefix of a command that lets root run the command as another user.
 
-    It is needed because PostgreSQL refuses to run as root. The user, `postgres` or `nobody`,
-    becomes the owner of `folder` and of the files in it.
+    The prefix is needed because PostgreSQL refuses to run as root. It is empty if the lab does not
+    run as root. The other user, `postgres` or `nobody`, becomes the owner of `folder` and of the
+    files in it.
     """
     if os.geteuid() != 0:
         return []

@@ -1,6 +1,6 @@
 """Read /proc and /sys cheaply enough for a sampler.
 
-To that end files stay open, and the memory of many processes is read in portions.
+To save time, files stay open, and the memory of many processes is read in portions.
 """
 
 import contextlib
@@ -13,16 +13,16 @@ from pathlib import Path
 ROOT = Path("/")
 """Folder that contains /proc, /sys and /etc."""
 AT_ONCE = 8
-"""Number of processes whose memory is read at a time.
+"""Number of processes whose memory is read at one tick.
 
-With a pool of 500 connections PostgreSQL has 500 processes. Reading all of them at one tick would
+With a pool of 500 connections, PostgreSQL has 500 processes. To read all of them at one tick would
 take a CPU from the generator for milliseconds.
 """
 SELDOM = 4
 KEPT = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8
-"""A subject keeps the files of this many processes open, two files per process.
+"""A subject keeps the files of at most this many processes open, two files per process.
 
-The files of three such subjects fit into the limit of open files.
+So the files of three such subjects fit into the limit of open files.
 """
 OWN_CHILDREN = Path("/proc/thread-self/children")
 """A file that exists if the kernel lists the children of threads (CONFIG_PROC_CHILDREN)."""
@@ -32,9 +32,9 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 class KeptFile:
     """A file of /proc or /sys that stays open, and is read from its beginning each time.
 
-    Reading an open file costs a twentieth of opening it with pathlib. Besides, the file always
-    belongs to the same process or group, even if another process or group gets the same number or
-    name. Raise OSError if the file does not exist, or no longer exists.
+    To read an open file takes a twentieth of the time in which pathlib opens it. Besides, the open
+    file always belongs to the same process or group, even if another process or group gets the same
+    number or name. Raise OSError if the file does not exist, or no longer exists.
     """
 
     _fd = -1
@@ -69,14 +69,14 @@ class MemoryUse:
 class Memory:
     """Reads the resident memory and the threads of a changing set of processes.
 
-    Shared memory counts once. The largest shared part of any process counts as the shared memory of
-    all, because PostgreSQL's processes share their buffers and hardly anything else.
+    Shared memory counts once. The largest shared part that any process has counts as the shared
+    memory of all, because PostgreSQL's processes share their buffers and hardly anything else.
 
-    The processes are read in passes. A call reads AT_ONCE processes; until a pass is complete, the
-    result is that of the previous pass. A pass begins every `every_ns`, or every SELDOM times
-    `every_ns` if there are more than AT_ONCE processes. Listing the processes costs as much as a
-    pass, so they are listed only every SELDOM times `every_ns`. If `every_ns` is 0, each call lists
-    and reads all processes.
+    The processes are read in passes, because a call reads only AT_ONCE processes. Until a pass is
+    complete, the result is that of the previous pass. A pass begins every `every_ns`, or every
+    SELDOM times `every_ns` if there are more than AT_ONCE processes. To list the processes costs as
+    much as a pass, so they are listed only every SELDOM times `every_ns`. If `every_ns` is 0, each
+    call lists and reads all processes.
     """
 
     def __init__(self, pids: Callable[[], Iterable[int]], every_ns: int) -> None:
@@ -91,9 +91,9 @@ class Memory:
         self._files: dict[int, tuple[KeptFile, KeptFile]] = {}
 
     def at(self, mono_ns: int) -> MemoryUse:
-        """Return memory and threads as known at an instant; read more processes if it is time.
+        """Return memory and threads as known at an instant; read more processes if they are due.
 
-        An error of `pids` is passed on.
+        Errors that `pids` raises are not caught.
         """
         at_once = self._every_ns == 0 or self._listed_ns is None
         if not next(self._pass, False) and mono_ns >= self._due_ns:
@@ -135,19 +135,19 @@ class Memory:
 def read_pids(path: Path | str) -> list[int]:
     """Return the pids in a kernel file.
 
-    The file is opened each time. If it stayed open, version 1 of control groups would return an
-    outdated list as long as it is read more often than once a second (cgroup_pidlist_start in the
-    kernel's kernel/cgroup/cgroup-v1.c).
+    The file is opened each time. If it stayed open and were read more often than once a second,
+    version 1 of control groups would return an outdated list (cgroup_pidlist_start in the kernel's
+    kernel/cgroup/cgroup-v1.c).
     """
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - at each tick
         return [int(pid) for pid in file.read().split()]
 
 
 def descendants(pid: int, own_children: Path = OWN_CHILDREN) -> Iterator[int]:
-    """Yield the pids of a process and of all its descendants, each before those of its children.
+    """Yield the pids of a process and of all its descendants, parents before their children.
 
     Some of the processes may have ended. If the file `own_children` does not exist, psutil finds
-    the descendants, by the parent of every process.
+    the descendants, for which it has to read the parent of every process.
     """
     if not own_children.exists():
         import psutil  # noqa: PLC0415 - slow to import, and rarely needed

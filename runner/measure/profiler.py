@@ -1,7 +1,7 @@
 """Run perf on the server's host, from a container that has the rights that perf needs.
 
-The host's station has fewer rights. So this is a second station, which runs only while servers are
-profiled. docs/fleet.md says why it needs these rights.
+The host's station has fewer rights. So the profiler is a second station, which runs only while
+servers are profiled. docs/fleet.md says why the profiler needs these rights.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ RIGHTS = ("SYS_ADMIN", "SYS_PTRACE", "SYS_CHROOT", "SYSLOG", "DAC_READ_SEARCH")
 
 - SYS_ADMIN: to observe processes of other users. PERFMON would suffice for that, but engines before
   Docker 23 do not know it. Also to enter the mount namespace of a server's container.
-- SYS_CHROOT: to enter it, too. Only there perf finds the program, and so the names of functions.
+- SYS_CHROOT: also to enter that mount namespace. perf finds the program, and so the names of its
+  functions, only inside the namespace.
 - SYS_PTRACE: to read which files a process of another user has mapped.
 - SYSLOG: to read the addresses of the kernel's functions, which the kernel otherwise shows as 0.
 - DAC_READ_SEARCH: to read the tracing folder, and a program that only its user may read.
@@ -39,16 +40,16 @@ _TIME = re.compile(rb"^(\S.*?\s-?\d+/-?\d+\s+)(\d+)\.(\d{6}):", re.MULTILINE)
 
 @dataclass(frozen=True)
 class FarPerf:
-    """perf on another host, where the profiler runs it on the instruments' CPUs."""
+    """perf on another host. The profiler there runs perf on the instruments' CPUs."""
 
     profiler: StationClient
     cpus: tuple[int, ...]
     site: Site
-    """The site of that host, which knows the host's clock."""
+    """The site of the other host, which knows that host's clock."""
 
     @contextlib.contextmanager
     def recording(self, pid: int, out: Path) -> Iterator[None]:
-        """Record call stacks as `Perf.recording` does; times are those of this machine's clock."""
+        """Record call stacks as `Perf.recording` does, with times by this machine's clock."""
         with self.profiler.observing("recorded", pid, self.cpus, out):
             yield
         text = by_our_clock(gzip.decompress(out.read_bytes()), self.site.clock.offset_ns)
@@ -63,9 +64,9 @@ class FarPerf:
 
 
 def by_our_clock(text: bytes, ahead_ns: int) -> bytes:
-    """Return the text of `perf script` with the times of this machine's clock, in whole µs.
+    """Convert the times in the text of `perf script` to this machine's clock, in whole µs.
 
-    The clock of the text is `ahead_ns` ahead of this machine's.
+    The clock by which the text was written is `ahead_ns` ahead of this machine's clock.
     """
     ahead_us = round(ahead_ns / 1000)
 
@@ -77,7 +78,10 @@ def by_our_clock(text: bytes, ahead_ns: int) -> bytes:
 
 
 def refusal_of(place: Place, ledger: Ledger) -> str | None:
-    """Return a sentence on why the servers of a host cannot be profiled; None if they can be."""
+    """Return a sentence that says why the servers of a host cannot be profiled.
+
+    Return None if the servers can be profiled.
+    """
     try:
         with profiler(place, ledger):
             return None

@@ -32,9 +32,9 @@ class Profiling:
 
     perf: Recorder
     session: str = ""
-    """Name of the profile's session, which determines what is observed in each slice."""
+    """Name of the profile's session. The name determines what is observed in each slice."""
     with_database: bool = True
-    """False if the database runs on another host than the server, so that perf cannot record it."""
+    """False if perf cannot record the database, because it runs on another host than the server."""
 
     @classmethod
     @contextlib.contextmanager
@@ -62,8 +62,8 @@ class Profiling:
         """Observe the server while the context is open.
 
         The place of the slice in its session decides whether perf records the server's call stacks,
-        counts its events, or does nothing. If call stacks are recorded, so are the database's if
-        the database runs on the same host.
+        counts the server's events, or does nothing. If perf records call stacks, and the database
+        runs on the server's host, perf also records the database's call stacks.
         """
         server = observed.server
         if server.pid == UNKNOWN_PID:

@@ -1,7 +1,7 @@
 """Read the CPU quotas of a process: those of its control group and of all groups above it.
 
-The kernel applies each of these quotas. They are in the hierarchy of the controller `cpu`. In
-version 1, CPU time may be counted in another hierarchy.
+The kernel applies each of these quotas. The quotas are in the hierarchy of the controller `cpu`. In
+version 1 of control groups, CPU time may be counted in another hierarchy.
 """
 
 from dataclasses import dataclass
@@ -35,11 +35,11 @@ class QuotaGroup:
 
 @dataclass(frozen=True)
 class Quotas:
-    """The groups with a quota that were found for a process, innermost first."""
+    """Those of a process's control groups that have a quota, innermost first."""
 
     groups: tuple[QuotaGroup, ...]
     known: bool
-    """False if some group could not be read, because that group may have a further quota."""
+    """False if a group could not be read, because that group may have a further quota."""
 
 
 def find(pid: cgroups.Pid, root: Path = ROOT) -> Quotas:
@@ -67,7 +67,7 @@ def find(pid: cgroups.Pid, root: Path = ROOT) -> Quotas:
 def quota_of(pid: int, root: Path = ROOT) -> Quota:
     """Return the lowest quota that applies to the process `pid`.
 
-    The result also says whether one of the quotas of `pid` applies to this process, too.
+    The result also says whether one of the quotas of `pid` also applies to the lab's own process.
     """
     theirs = find(pid, root)
     ours = find("self", root)
@@ -112,8 +112,8 @@ class Throttling:
 def _sees_all_groups(root: Path) -> bool:
     """Return whether this process sees all control groups.
 
-    It does if it is in the first namespace of control groups, or if the kernel has no such
-    namespaces. In another namespace, there are groups above that it does not see.
+    A process in the first namespace of control groups sees all groups, as does every process if the
+    kernel has no such namespaces. From another namespace, the groups above it cannot be seen.
     """
     try:
         return str((root / "proc" / "self" / "ns" / "cgroup").readlink()) == FIRST_NAMESPACE

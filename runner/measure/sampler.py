@@ -1,19 +1,18 @@
 """Sample cumulative CPU and memory counters of every subject, in a separate process.
 
-Run as `python -m runner.measure.sampler HZ CPUS`; loading.py is the runner's side. Commands are
-JSON objects, one per line of standard input. The sampler ends at the end of input. The commands
-are:
+Run as `python -m runner.measure.sampler HZ CPUS`; loading.py sends the commands. Commands are JSON
+objects, one per line of standard input. The sampler ends when its input ends. The commands are:
 
-- `add` begins to sample a subject of this name: the control group of `pid`, or its process tree if
-  `alone` is false, which means that the group contains other processes. A subject that has the same
-  name is replaced. With `threads`, each row also has the time for which the subject's threads
-  waited for a CPU. With `cpus`, it also has the number of CPUs beside these that the subject may
-  use.
+- `add` begins to sample a subject with this name. The subject is the control group of `pid`. If
+  `alone` is false, which means that the group also contains other processes, the subject is the
+  process tree of `pid` instead. A subject that has the same name is replaced. With `threads`, each
+  row also contains the time for which the subject's threads waited for a CPU. With `cpus`, each row
+  also contains the number of other CPUs that the subject may use.
 - `poll` begins to request /stats of the subject `of`, at `address` and the given port, over one
-  connection that is kept. If the port is null, polling stops.
+  connection that is kept open. If the port is null, polling stops.
 - `stop` takes a last row, returns all rows, and ends the sampler.
 
-Each row has the monotonic and the wall time of its reading.
+Each row contains the monotonic time and the wall time at which it was read.
 """
 
 import contextlib
@@ -33,21 +32,21 @@ from runner.measure.threads import Scheduling, Threads
 from runner.model import STATS_COLUMNS
 
 # Ticks between two requests for /stats: five requests per second at 20 Hz. The server does not
-# count them.
+# include these requests in its count.
 EVERY_TICKS = 4
 MOST_BYTES = 65_536
 
 
 class StatsPoll:
-    """Polls /stats over one connection that is kept, without waiting for answers.
+    """Polls /stats over one connection that is kept open, without waiting for answers.
 
     A request is sent at one tick, and its answer is read at a later tick. If a saturated server
-    answers late, this delays the next request, but not the sampler.
+    answers late, only the next request is delayed, but not the sampler.
     """
 
     def __init__(self, address: str, port: int) -> None:
         self._channel: socket.socket | None = None
-        # Ignore that the server has just died: another part of the lab reports it.
+        # If the server has just died, raise no error, because another part of the lab reports it.
         with contextlib.suppress(OSError):
             self._channel = socket.create_connection((address, port), timeout=2.0)
             self._channel.setblocking(False)
@@ -106,22 +105,22 @@ class StatsPoll:
 SAMPLE_COLUMNS = ("tick", *Reading._fields, *Scheduling._fields, "foreign_cpus")
 """Columns of a row.
 
-`foreign_cpus` counts the CPUs that a subject may use beside its own. In the columns of
-`Scheduling`, only servers have values.
+`foreign_cpus` counts the CPUs that a subject may use in addition to its own. Only the rows of
+servers have values in the columns of `Scheduling`.
 """
 MISSING = -1
 MEMORY_NS = 240_000_000
-"""Age at which memory and threads are read again: at every fifth tick of 50 ms.
+"""Memory and threads are read again if the last values are this old: at every fifth tick of 50 ms.
 
-It is a little less than 250 ms, because a tick may come a little early.
+The age is a little less than 250 ms, because a tick may come a little early.
 """
 
 
 class _Watch:
     """Reads the subjects' counters at each tick, and the server's /stats at every few ticks.
 
-    The rows are stored one after another in a compact array, in which an hour of five subjects at
-    20 Hz takes 32 MB.
+    The rows are stored one after another in a compact array. An hour with five subjects at 20 Hz
+    takes 32 MB.
     """
 
     def __init__(self, sources: dict[str, Source]) -> None:
@@ -136,9 +135,9 @@ class _Watch:
         self._poll: StatsPoll | None = None
         self._polled = ""  # the subject whose /stats is polled
         self._threads: dict[str, Threads] = {}
-        """Threads of each subject for which the wait for a CPU is read."""
+        """The threads of each subject whose wait for a CPU is measured."""
         self._held: dict[str, tuple[int, frozenset[int]]] = {}
-        """Process and CPUs of each subject that must stay on its CPUs."""
+        """Process and CPUs of each subject that must not use other CPUs."""
 
     def command(self, line: str) -> bool:
         """Execute one command; return False to stop."""
@@ -172,8 +171,8 @@ class _Watch:
             try:
                 reading = source.read()
             except OSError:
-                # The subject has ended, which may happen near the edges of a load. From now on it
-                # has no rows. Its pid is not looked up again, because another process may have it.
+                # The subject has ended, which may happen near the edges of a load. It gets no rows
+                # from now on. Its pid is not read again, because another process may have got it.
                 del self._sources[subject]
                 continue
             if (
@@ -199,7 +198,8 @@ class _Watch:
     def _scheduling(self, subject: str) -> Scheduling:
         """Read the threads of a subject.
 
-        All values are None if the threads of this subject are not read, or if it has ended.
+        All values are None if the threads of this subject are not watched, or if the subject has
+        ended.
         """
         threads = self._threads.get(subject)
         if threads is None:
@@ -211,7 +211,7 @@ class _Watch:
             return Scheduling()
 
     def rows(self) -> str:
-        """Return all rows as one JSON object on one line, from columns to values."""
+        """Return all rows as one line: a JSON object with a list of values for each column."""
         columns = {
             name: self._numbers[at :: len(SAMPLE_COLUMNS)] for at, name in enumerate(SAMPLE_COLUMNS)
         }
@@ -224,7 +224,7 @@ class _Watch:
 
 
 def main() -> None:
-    """Sample on an absolute schedule until `stop`, or the end of input; skip missed ticks."""
+    """Sample on an absolute schedule until `stop`, or until the input ends; skip missed ticks."""
     period_ns = become_instrument()
     watch = _Watch({"host": HostSubject(MEMORY_NS), "sampler": source_of(os.getpid(), MEMORY_NS)})
     begin = time.monotonic_ns()

@@ -66,17 +66,18 @@ from runner.shapes import ForTime
 from runner.store import OF_GENERATORS, public, raw_name
 
 TAG = "load"
-"""Prefix of the value in the column `firmware` of the rows that the measured load inserts.
+"""The rows that the measured load inserts have this prefix in the column `firmware`.
 
-The slice's number follows. The prefix need not name the trial, because each trial has a fresh
-database.
+The number of the slice follows the prefix. The trial need not be named, because each trial has a
+fresh database.
 """
 PROBE_TAG = "probe"
 BY_AFFINITY = {"GODEBUG": "containermaxprocs=0,updatemaxprocs=0"}
 """Environment variable that keeps Go from adapting to a CPU quota.
 
-Without it, Go would read the quota at its start and whenever the quota changes. Other runtimes need
-no such variable: they read the quota only at their start, before the lab sets it.
+Without this variable, Go would read the quota at its start and whenever the quota changes. Other
+runtimes need no such variable, because they read the quota only at their start, before the lab sets
+it.
 """
 
 
@@ -89,9 +90,10 @@ class Observed:
 
 
 Instrument = Callable[[Observed, int, Path], contextlib.AbstractContextManager[None]]
-"""Observes a server during a load, and writes raw files to a folder.
+"""A function that observes a server during a load, and writes raw files to a folder.
 
-Its arguments are the server, the place of the load's slice (see Slice), and the folder.
+Its arguments are the server with its database, the place of the load's slice (see Slice), and the
+folder.
 """
 
 
@@ -142,7 +144,7 @@ class _Live:
     """Database counters of each load; `after` is read once the server has been stopped."""
     probed: list[ProbeSeries] = field(default_factory=list)
     died: int | None = None
-    exit_code: int | None = None  # exit code and kills are known once the server was stopped
+    exit_code: int | None = None  # exit code and kills are known once the server has been stopped
     oom_kills: int | None = None
     error: LabError | None = None
     """Why this server cannot be measured; the session continues with the other servers."""
@@ -171,11 +173,11 @@ def measure(
     on_step: Callable[[str], None],
     instrument: Instrument = nothing,
 ) -> dict[str, Measurement | LabError]:
-    """Measure the members of a session; return each one's Measurement or error, by trial id.
+    """Measure the members of a session; return the Measurement or the error of each, by trial id.
 
     `order` lists the slices as pairs of trial id and place. If a server dies during a load, its
-    answers until then are a result, not an error. `instrument` is open during each load. Raise
-    CannotGoOnError if the whole run cannot continue.
+    answers until then are a result, not an error. `instrument` observes the server during each
+    load. Raise CannotGoOnError if the whole run cannot continue.
     """
     bench.lab.idle.ask(members[0].cell.idle)
     on_step("start")
@@ -273,7 +275,7 @@ def _started(bench: Bench, workload: Workload, member: Member) -> Iterator[_Live
 
 
 def _footprint(bench: Bench, ready: Ready, running: Running, answered_ns: int) -> Footprint:
-    """Return the sizes of a server that has just given its first answer, and its start-up time."""
+    """Return the sizes and the start-up time of a server that has just given its first answer."""
     artifact = ready.server.artifact
     began_ns = running.began_wall_ns
     return Footprint(
@@ -337,8 +339,8 @@ def _write_sampled(
 ) -> None:
     """Write the samples of a server, and of all other subjects of its load, to files.
 
-    Each generator on another host than the server's also gets a file of its own, which has the
-    samples of its whole host.
+    For each generator on another host than the server's, also write a file with the samples of that
+    whole host.
     """
     common: dict[str, Subject] = {"host": "host", "sampler": "sampler", "generator": "generator"}
     parts = []
@@ -563,7 +565,7 @@ def _together(parts: Sequence[Spent | None]) -> Spent | None:
 def _seen(placement: Placement, running: Running, earlier: tuple[int, ...] = ()) -> Placement:
     """Return the placement; if the lab did not start the server, replace the server's CPUs.
 
-    The new ones are the CPUs that the server may use now, and the CPUs that it could use `earlier`.
+    The new CPUs are those that the server may use now, and those that it could use `earlier`.
     """
     if running.cpus is None:
         return placement
@@ -571,9 +573,9 @@ def _seen(placement: Placement, running: Running, earlier: tuple[int, ...] = ())
 
 
 def _await(server: Server, workload: Workload, running: Running, nonce: str, log: Path) -> int:
-    """Wait for the server's first answer, and return its time in ns of wall time.
+    """Wait for the server's first answer, and return when it came, in ns of wall time.
 
-    Raise LabError unless the server then answers the load's request correctly.
+    Raise LabError unless the server also answers the load's request correctly.
     """
     if server.contract:
         wait_ready(server.name, running, nonce, log)

@@ -1,7 +1,7 @@
 """Sites on which the parts of a trial run: this machine, or another host (station_client.py).
 
-Both kinds of site have the same methods. This module does not import pyarrow, because it would cost
-an instrument 0.8 s and 50 MB, and because other hosts do not have it.
+Both kinds of site have the same methods. This module does not import pyarrow, because the import
+would cost an instrument 0.8 s and 50 MB, and because pyarrow is not installed on other hosts.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from runner.model import LabError
 from runner.store import replacing
 
 PATIENCE_S = 60.0
-"""Longest wait for an instrument, which normally answers within milliseconds.
+"""An instrument must answer within this time.
 
-The sampler returns all its rows within a second.
+It normally answers within milliseconds, and within a second if the sampler returns all its rows.
 """
 REACH_S = 4.0
-"""Longest wait for a connection.
+"""A connection must be established within this time.
 
-The kernel sends a lost SYN again after 1 s and after 3 s, so the connection is made even if the
-network loses some packets.
+The kernel sends a lost SYN again after 1 s and after 3 s. So the connection is established even if
+the network loses one or two packets.
 """
 Ask = Callable[[Mapping[str, Any]], str]
-"""Sends a command to an instrument and returns its answer; raises LabError if none comes."""
+"""Sends a command to an instrument and returns its answer; raises LabError if no answer comes."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Job:
     files: Mapping[str, Path]
     log: Path
     begin_mono_ns: int | None = None
-    """Time at which the load begins, by this machine's clock; None if it begins at once."""
+    """When the load shall begin, by this machine's clock; None if it begins immediately."""
 
 
 class Site:
@@ -102,7 +102,7 @@ class Site:
     def counters(self) -> Counters:
         """Return the kernel's counters.
 
-        They are the only counters for a server whose /stats cannot be used, or must not be.
+        If a server's /stats cannot be used, or must not be used, these are the only counters.
         """
         return Counters(
             None, None, counters.tcp_counters()["PassiveOpens"], counters.dropped_packets()
@@ -132,7 +132,7 @@ class Site:
     def room(self) -> int | None:
         """Return how many bytes are free for the files of a load.
 
-        Return None on this machine, where they are on the same disk as the run.
+        Return None on this machine, where the files of a load are on the same disk as the run.
         """
         return None
 
@@ -140,7 +140,8 @@ class Site:
     def instrument(self, name: str, hz: float, cpus: Sequence[int]) -> Iterator[Ask]:
         """Run the instrument `runner.measure.NAME` on `cpus`, at `hz`.
 
-        On leaving, close its input, which makes the instrument end. If it does not end, kill it.
+        On leaving, close the instrument's input, which makes the instrument end. If it does not
+        end, kill it.
         """
         argv = [sys.executable, "-m", f"runner.measure.{name}", str(hz), ",".join(map(str, cpus))]
         process = subprocess.Popen(argv, stdin=PIPE, stdout=PIPE, text=True, start_new_session=True)
@@ -255,9 +256,9 @@ def _write_out(command: Command) -> None:
 
 @dataclass(frozen=True)
 class Transfer:
-    """The network between the generators' hosts and the server's, as measured before a run.
+    """The network between the generators' hosts and the server's host, as measured before a run.
 
-    With several generators, each value is the worst of all.
+    With several generators, each value is that of the generator with the worst value.
     """
 
     bytes_s: float
@@ -276,7 +277,7 @@ class Sites:
     """CPUs of generators and instruments, by the name of their site."""
     generator_hosts: tuple[GeneratorHost, ...] = ()
     transfer: Transfer | None = None
-    """Capacity of the network between generators and server; None on one machine."""
+    """Capacity of the network between generators and server; None if all run on one machine."""
 
     @classmethod
     def here(cls, ledger: Ledger) -> Sites:
@@ -286,11 +287,11 @@ class Sites:
 
     @property
     def all(self) -> tuple[Site, ...]:
-        """Each site once, the server's first."""
+        """Each site once; the server's site is the first."""
         return tuple(dict.fromkeys((self.server, *self.generators, self.database, self.probe)))
 
     def without_addresses(self, text: str) -> str:
-        """Return a text with SERVER instead of the server's address, and HOST instead of others."""
+        """Replace the server's address in a text by SERVER, and other hosts' addresses by HOST."""
         for site in filter(lambda site: site.address, self.all):
             word = "SERVER" if site is self.server else "HOST"
             text = re.sub(rf"(?<![\d.]){re.escape(site.address)}(?!\d)", word, text)

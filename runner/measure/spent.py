@@ -1,7 +1,7 @@
 """Read cumulative counts of a server's processes: CPU time, context switches and page faults.
 
-They are read before and after a load, so they cost nothing during the load. The difference shows
-what the load took. Context switches of threads that end during the load are not counted.
+The counts are read before and after a load, so that reading costs nothing during the load. The
+difference is what the load took. Context switches of threads that end during the load are missing.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from runner.measurement import Spent
 _TICK_NS = 10_000_000
 """Length of a tick, the unit of user and system time in /proc (USER_HZ is 100).
 
-That is its value on every architecture that the lab supports.
+USER_HZ is 100 on every architecture that the lab supports.
 """
 # Fields of /proc/PID/stat after the program's name, counted from 0 (proc_pid_stat(5)).
 _MINOR_FAULTS = 7

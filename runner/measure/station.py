@@ -4,10 +4,10 @@ station_client.py is the runner's side. The station answers each JSON line on it
 `{"id": 7, "do": NAME, …}`, with one line: `{"id": 7, "done": …}` or `{"id": 7, "error": SENTENCE}`.
 Both sides also send a sign of life every second.
 
-If the runner ends, the station's input ends. If the network fails, the input only falls silent. So
-at the end of its input, or after `heartbeat.LEASE_S` without any line, the station kills everything
-that it started, and the containers that the lab started on this host, and then ends. This module
-imports only modules that are in the instruments' image.
+If the runner ends, the station's input ends. If the network fails, the input does not end, but no
+more lines arrive. So when its input ends, or after `heartbeat.LEASE_S` without any line, the
+station kills everything that it started and the containers that the lab started on this host, and
+then ends. This module imports only modules that are in the instruments' image.
 """
 
 import contextlib
@@ -44,9 +44,9 @@ WORK = Path("/work")  # folder for the files of a load
 # Number of bytes sent at a time. It must be small, because on a network with a long round trip
 # TCP's slow start takes 5 s for 256 KiB.
 TRANSFER_BYTES = 1 << 16
-TRANSFER_LIMIT_S = 5.0  # longest wait of a transfer for the other station
-STRANGER_S = 1.0  # longest wait for a connection's secret; a stranger may have opened it
-KILLING_S = 3.0  # longest time for killing the processes that are left at the station's end
+TRANSFER_LIMIT_S = 5.0  # a transfer waits at most this long for the other station
+STRANGER_S = 1.0  # a new connection must send the secret within this time; strangers cannot
+KILLING_S = 3.0  # when the station ends, it tries for this long to kill the remaining processes
 
 
 class Station(Site):
@@ -65,11 +65,11 @@ class Station(Site):
         self._idle = IdleCpus()
         self._watched: set[str] = set()
         self._observing: dict[str, contextlib.ExitStack] = {}
-        """What perf observes, by the name of the file to which perf will write it."""
+        """The observations that perf makes now, by the name of the file that perf will write."""
         self._listening: socket.socket | None = None
 
     def hello(self) -> Hello:
-        """Return this host's report about itself."""
+        """Return the facts of this host that the runner needs at the beginning."""
         machine.raise_open_files()
         cpus = sorted(os.sched_getaffinity(0))
         available = memory.available_bytes()
@@ -99,7 +99,7 @@ class Station(Site):
     def idle(self, state: Idle) -> str | None:
         """Let idle CPUs poll, or sleep as the system decides.
 
-        Return the reason if they cannot poll, otherwise None.
+        Return the reason if the CPUs cannot poll, otherwise None.
         """
         self._idle.ask(state)
         return self._idle.problem
@@ -128,7 +128,7 @@ class Station(Site):
     def observe(self, how: Observing, pid: int, cpus: list[int], name: str) -> None:
         """Start perf on a process and its descendants; perf itself runs on `cpus`.
 
-        It observes them until `observed` or `forget` is called with the same name.
+        perf observes them until `observed` or `forget` is called with the same name.
         """
         perf = Perf(need_perf(), tuple(cpus), self._ledger)
         context = perf.recording if how == "recorded" else perf.counting
@@ -141,7 +141,7 @@ class Station(Site):
         self._observing.pop(name).close()
 
     def forget(self, name: str) -> None:
-        """End an observation whose file is not wanted, so that an error of perf does not matter."""
+        """End an observation whose file is not wanted; ignore an error of perf."""
         with contextlib.suppress(LabError), self._observing.pop(name):
             raise LabError("This observation is not wanted.")
 
@@ -184,7 +184,7 @@ class Station(Site):
     def listen(self, address: str) -> int:
         """Listen on an address and return the port.
 
-        The port is for one transfer, or for connections that are closed at once.
+        The port is used for one transfer, or for connections that are closed immediately.
         """
         if self._listening is not None:
             self._listening.close()
@@ -231,7 +231,7 @@ class Station(Site):
         kill_all(lambda: processes_of(self._watched), KILLING_S)
 
     def abandon(self) -> NoReturn:
-        """Kill the watched containers and everything that this process started, then end it."""
+        """Kill the watched containers and everything that this process started; end the process."""
         own = os.getpid()
 
         def left() -> list[int]:
@@ -243,10 +243,11 @@ class Station(Site):
 
 
 def processes_of(containers: Set[str]) -> list[int]:
-    """Return the running processes in the control groups of containers, by their full ids.
+    """Return the running processes of containers, which are given by their full ids.
 
-    Processes are found by their group, because a restarted process has another pid but the same
-    group. The group's path contains the container's id, whichever cgroup driver the engine uses.
+    The processes are found by their control group, because a restarted process has another pid but
+    the same group. With each cgroup driver of the engine, the path of the group contains the
+    container's id.
     """
     found = []
     for entry in Path("/proc").iterdir() if containers else ():
@@ -273,7 +274,7 @@ def _begins_with(channel: socket.socket, secret: str) -> bool:
 
 
 def _speed(channel: socket.socket) -> float:
-    """Receive until the other side closes the connection; return the speed in bytes per second."""
+    """Receive data until the other side closes the connection; return the bytes per second."""
     buffer = bytearray(TRANSFER_BYTES)
     received = 0
     begun = time.monotonic()
@@ -285,7 +286,7 @@ def _speed(channel: socket.socket) -> float:
 def answer(station: Station, line: str) -> str:
     """Execute the request in a line, and return the answer as a line.
 
-    The answer has `done` with the result, or `error` with a sentence.
+    The answer contains the result as `done`, or a sentence as `error`.
     """
     asked = json.loads(line)
     number = asked.pop("id", None)
@@ -305,9 +306,9 @@ def answer(station: Station, line: str) -> str:
 
 
 def _read(requests: "queue.SimpleQueue[str | None]", lease: Silence, over: threading.Event) -> None:
-    """Put the runner's requests into the queue, and None at the end of input.
+    """Put the runner's requests into the queue; when the input ends, put None and set `over`.
 
-    Each line from the runner renews the lease, even while a load runs. At the end, set `over`.
+    Each line from the runner renews the lease, even while a load runs.
     """
     for line in sys.stdin:
         lease.heard()
@@ -318,10 +319,10 @@ def _read(requests: "queue.SimpleQueue[str | None]", lease: Silence, over: threa
 
 
 def _guard(station: Station, lease: Silence, over: threading.Event) -> NoReturn:
-    """Wait for the end of the lease or of the input, then kill everything and end this process.
+    """Wait until the lease or the input ends; then kill everything and end this process.
 
-    At the end of input the main thread gets LOOK_S to end by itself, which it cannot do while a
-    load runs.
+    When the input ends, the main thread first gets LOOK_S to end the process in an orderly way. It
+    cannot do so while a load runs.
     """
     while lease.seconds() <= LEASE_S:
         if over.wait(LOOK_S):
@@ -337,9 +338,9 @@ def _say_alive(say: Callable[[str], None]) -> NoReturn:
 
 
 def main() -> None:
-    """Answer requests until the end of input, the end of the lease, or a signal.
+    """Answer requests until the input ends, the lease ends, or a signal comes.
 
-    The command line may give a number of seconds, after which SIGALRM ends the station.
+    The command line may contain a number of seconds, after which SIGALRM ends the station.
     """
     saying = threading.Lock()
 

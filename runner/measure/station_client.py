@@ -1,6 +1,7 @@
 """The runner's side of a station on another host.
 
-It talks to the station through the Docker engine (attach), so the host needs no further open port.
+The runner talks to the station through the host's Docker engine (attach), so the host needs no open
+port besides the engine's.
 """
 
 from __future__ import annotations
@@ -33,11 +34,14 @@ if TYPE_CHECKING:
     from docker.models.containers import Container
 
 ANSWER_S = 60.0
-"""Longest wait for an answer from a station that shows signs of life."""
+"""A station that shows signs of life must answer a request within this time."""
 LOAD_S = 40.0
-"""Time that a station may need for a load in addition to the generator's own time limit."""
+"""For a load, a station may need this time in addition to the generator's own time limit."""
 OBSERVED_S = 200.0
-"""Longest wait for the end of perf, and for its samples as text (perf.py has shorter limits)."""
+"""A station must end perf and write its samples as text within this time.
+
+The limits in perf.py are shorter.
+"""
 LOOK_S = 0.25
 """Interval at which a wait for an answer checks whether a host was lost."""
 SIGN_OF_LIFE = b'{"alive"'
@@ -50,8 +54,9 @@ CLOCK_QUESTIONS = 30
 class Channel:
     """Sends lines to a container's standard input, and receives lines from its standard output.
 
-    It also sends signs of life, and notes those of the container. The container's standard output
-    and standard error arrive on one connection, in frames (Docker's attach protocol).
+    A channel also sends signs of life to the container, and notes the container's signs of life.
+    The container's standard output and standard error arrive on one connection, in frames (Docker's
+    attach protocol).
     """
 
     def __init__(self, container: Container) -> None:
@@ -77,12 +82,12 @@ class Channel:
     def take(self, timeout_s: float) -> bytes | None:
         """Return the next line; None if the station has ended.
 
-        Raise queue.Empty if none arrives in time.
+        Raise queue.Empty if no line arrives in time.
         """
         return self._lines.get(timeout=timeout_s)
 
     def close(self) -> None:
-        """End the station by ending its input."""
+        """Close the station's input, which makes the station end."""
         self._closed.set()
         with contextlib.suppress(OSError, EOFError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for lines
@@ -141,7 +146,7 @@ class StationClient(Site):
     def beside(self, container: Container, channel: Channel) -> StationClient:
         """Return the client of a second station on the same host, which runs in `container`.
 
-        Waits for this station end, too, if any host is lost.
+        If any host is lost, waits for an answer of the second station end, too.
         """
         return StationClient(self.name, container, channel, self.address, self._vigil)
 
@@ -239,7 +244,7 @@ class StationClient(Site):
         return Kills(**self.ask("kills", pid=pid))
 
     def spent(self, pid: int) -> Spent | None:
-        """Return the counts of a process and its descendants; None if all have ended."""
+        """Return the counts of a process and its descendants; None if all of them have ended."""
         found = self.ask("spent", pid=pid)
         return None if found is None else Spent(**found)
 
@@ -328,7 +333,8 @@ class StationClient(Site):
     def observing(self, how: Observing, pid: int, cpus: Sequence[int], out: Path) -> Iterator[None]:
         """Let perf on the host observe a process and its descendants while the context is open.
 
-        perf runs on `cpus` of the host. Copy what it wrote to `out`. Raise LabError if perf fails.
+        perf runs on `cpus` of the host. On leaving, copy perf's file to `out`. Raise LabError if
+        perf fails.
         """
         name = out.name
         self.ask("observe", how=how, pid=pid, cpus=list(cpus), name=name)
@@ -356,6 +362,7 @@ class StationClient(Site):
             else:
                 with replacing(here) as temporary, temporary.open("wb") as out:
                     shutil.copyfileobj(source, out, 1 << 20)
-        # Read to the end: unread data would keep the connection open, and ssh allows only ten.
+        # Read to the end, because unread data would keep the connection open, and ssh allows only
+        # ten connections.
         for _ in chunks:
             pass

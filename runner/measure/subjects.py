@@ -14,9 +14,9 @@ _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 class Reading(NamedTuple):
-    """Counters at one time; a counter that the source lacks is None.
+    """The counters of a subject at one instant; a counter that the source lacks is None.
 
-    `mono_ns` is the time at which the CPU counter was read.
+    The CPU counter was read at `mono_ns`.
     """
 
     mono_ns: int
@@ -34,7 +34,7 @@ class Reading(NamedTuple):
 
 
 class CgroupSubject:
-    """Reads the counters of a control group; the resolution of its CPU time is 1 ns or 1 µs."""
+    """Reads the counters of a control group; its CPU time has a resolution of 1 ns or 1 µs."""
 
     def __init__(
         self,
@@ -74,8 +74,8 @@ class ProcessSubject:
     """Reads a process and its descendants: the fallback if there is no control group.
 
     CPU time comes from each process's CPU-time clock (clock_getcpuclockid(3)), in nanoseconds. The
-    file /proc/PID/stat is not used because it counts in ticks of 10 ms, which is an error of 10
-    percentage points of a core over 100 ms. New processes are found when memory is read
+    file /proc/PID/stat is not used, because it counts in ticks of 10 ms. Over 100 ms, a tick is an
+    error of 10 percentage points of a core. New processes are found when memory is read
     (procfs.Memory).
     """
 
@@ -89,7 +89,7 @@ class ProcessSubject:
         self._memory = Memory(self._found, memory_ns)
 
     def read(self) -> Reading:
-        """Return the sums over all processes, including the CPU time of those that have ended."""
+        """Return the sums over all processes; the CPU time includes that of ended processes."""
         memory = self._memory.at(time.monotonic_ns())
         wall = time.time_ns()
         mono = time.monotonic_ns()
@@ -119,14 +119,14 @@ class HostSubject:
     """Reads the counters of the whole machine.
 
     The busy time of all CPUs, and the time that the hypervisor took, come from /proc/stat in ticks
-    of 10 ms. If the periods of a CPU quota are in step with the ticks, a half-idle CPU looks busy.
-    So the exact CPU time of all programs is read, too, if the kernel counts it.
+    of 10 ms. But if the periods of a CPU quota are in step with the ticks, a half-idle CPU looks
+    busy. So the exact CPU time of all programs is read in addition, if the kernel counts it.
     """
 
     name = "proc-stat"
 
     def __init__(self, memory_ns: int = 0) -> None:
-        # Read up to twice the present size, because the numbers in the file grow longer over time.
+        # Read up to twice the present size, because the numbers in the file get more digits.
         size = len(Path("/proc/stat").read_bytes())
         self._stat = KeptFile("/proc/stat", 2 * size)
         self._meminfo = KeptFile("/proc/meminfo")
@@ -138,7 +138,7 @@ class HostSubject:
     def read(self) -> Reading:
         """Return busy CPU time, memory in use, switches between tasks, and stolen time.
 
-        Busy time is user, nice, system and interrupts.
+        Busy time is the sum of the times for user, nice, system and interrupts.
         """
         wall = time.time_ns()
         mono = time.monotonic_ns()
@@ -169,15 +169,16 @@ class HostSubject:
 Source = CgroupSubject | ProcessSubject | HostSubject
 """Source of a subject's counters.
 
-Its `name` is stored in each row. `read` raises OSError if the subject no longer exists. It reads
-CPU counters each time, but memory and threads only if the last reading is older than `memory_ns`.
+The name of the source is stored in each row. The method `read` raises OSError if the subject no
+longer exists. It reads CPU counters each time, but memory and threads only if their last values are
+older than `memory_ns`.
 """
 
 
 def open_files(pid: int) -> int | None:
     """Return the number of open files and sockets of a process and its descendants.
 
-    Return None if this user may not read it.
+    Return None if this user may not read the number.
     """
     try:
         return sum(len(list(Path(f"/proc/{each}/fd").iterdir())) for each in descendants(pid))
@@ -188,11 +189,11 @@ def open_files(pid: int) -> int | None:
 def source_of(
     pid: int, memory_ns: int = 0, *, alone: bool = True
 ) -> CgroupSubject | ProcessSubject:
-    """Return the best source for `pid`: its control group or, if that cannot be used, its tree.
+    """Return the best source for `pid`: its control group, or else its process tree.
 
     The group cannot be used if it also contains the lab, or if `alone` is False, which means that
-    it contains other processes. Memory and threads are read again once they are older than
-    `memory_ns`. Raise OSError if the process or its group has just ended.
+    the group contains other processes. Memory and threads are read again once their last values are
+    older than `memory_ns`. Raise OSError if the process or its group has just ended.
     """
     group = cgroups.of_process(pid)
     throttling = Throttling(quotas.find(pid))

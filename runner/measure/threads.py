@@ -13,9 +13,9 @@ from typing import NamedTuple
 from runner.measure.procfs import KeptFile
 
 MOST_THREADS = 64
-"""Highest number of threads that are read at each tick; if a subject has more, none are read."""
+"""The threads of a subject are read only if the subject has at most this many threads."""
 LISTED_TICKS = 5
-"""Number of ticks, of 50 ms each, after which the sampler looks for new threads."""
+"""The sampler looks for new threads once in this many ticks of 50 ms."""
 _STOPPED = (b"T", b"t")
 
 
@@ -27,7 +27,7 @@ class Scheduling(NamedTuple):
     busiest_thread_ns: int | None = None
     """CPU time of the busiest thread since the last reading."""
     stopped: int | None = None
-    """1 if a signal has stopped the subject's first process, else 0."""
+    """1 if a signal has stopped the subject's first process, otherwise 0."""
 
 
 class _Thread(NamedTuple):
@@ -41,8 +41,8 @@ class _Thread(NamedTuple):
 class Threads:
     """Reads the threads of a changing set of processes.
 
-    The wait of a thread stays counted after the thread has ended. `pids` lists the processes;
-    `leader` is the process whose state tells whether the subject is stopped.
+    The time for which a thread waited still counts after the thread has ended. `pids` lists the
+    processes. The state of the process `leader` says whether the subject is stopped.
     """
 
     def __init__(self, leader: int, pids: Callable[[], Iterable[int]]) -> None:
@@ -70,7 +70,7 @@ class Threads:
         return Scheduling(self._ended_waited_ns + waited_ns, busiest_ns, stopped)
 
     def _times(self, number: int, before: _Thread) -> _Thread:
-        """Read a thread again and return its new times; if it has ended, forget it."""
+        """Read a thread again and return its new times; if the thread has ended, forget it."""
         try:
             ran_ns, waited_ns = map(int, before.file.read().split()[:2])
         except (OSError, ValueError):
@@ -81,7 +81,7 @@ class Threads:
         return now
 
     def _list(self) -> None:
-        """Search for new threads; the CPU time that they used before is not counted."""
+        """Look for new threads; CPU time that they used before they were found is not counted."""
         found = dict(self._found())
         self._are_few = len(found) <= MOST_THREADS
         if not self._are_few:

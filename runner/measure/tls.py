@@ -23,7 +23,7 @@ NOT_YET_VALID = 9
 WRONG_NAMES = (62, 64)
 """OpenSSL's codes for certificates with a wrong time or name (include/openssl/x509_vfy.h)."""
 NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
-"""OpenSSL's reasons for a failed handshake if the server answers in plain text."""
+"""Reasons that OpenSSL gives for a failed handshake if the server answers in plain text."""
 OF_WRONG_PROTOCOL = "NO_APPLICATION_PROTOCOL"
 OF_NO_CERTIFICATE = "CERTIFICATE_REQUIRED"
 OF_WRONG_CERTIFICATE = (
@@ -35,13 +35,14 @@ OF_WRONG_CERTIFICATE = (
     "ALERT_ACCESS_DENIED",
     "ALERT_DECRYPT_ERROR",
 )
-"""OpenSSL's reasons for a handshake that a server ended because of the client's certificate."""
+"""Reasons that OpenSSL gives if the server ended the handshake because of the client's certificate.
+"""
 HTTP_2_BEGIN = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 EMPTY_SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""A SETTINGS frame without settings, with which each side begins an HTTP/2 connection."""
+"""A SETTINGS frame without settings. Each side of an HTTP/2 connection first sends such a frame."""
 TIMEOUT_S = 5.0
 ALERT_S = 0.2
-"""Time to wait for a server's alert that it wants a client's certificate.
+"""After a handshake, wait this long for an alert that the server wants a client's certificate.
 
 In TLS 1.3, this alert may come after the handshake.
 """
@@ -75,7 +76,7 @@ class Tls:
     def of_wrappers(self) -> dict[str, str]:
         """Environment variables from which the lab's scripts for k6 read the client's certificate.
 
-        They have only paths, so that no variable contains the key.
+        The variables contain only paths of files, so that no variable contains the key itself.
         """
         if self.certificate is None or self.key is None:
             return {}
@@ -157,7 +158,7 @@ def require_pair(certificate: str, key: str) -> None:
 
 
 def _refuse_password() -> str:
-    """Raise LabError, because OpenSSL would otherwise ask the terminal for a password."""
+    """Raise LabError, so that OpenSSL does not ask for a password on the terminal."""
     raise LabError(
         "The file of --key is encrypted: decrypt it, such as by `openssl pkey -in FILE -out NEW`."
     )
@@ -255,7 +256,7 @@ def only_http_2(url: str) -> LabError:
 
 
 def only_plain_http_2(url: str) -> LabError:
-    """Return the error for a server of HTTP/2 without TLS, which no client of the lab speaks."""
+    """Return the error for a server that speaks only HTTP/2 without TLS, as no client here does."""
     return LabError(
         f"The server at {url} speaks only HTTP/2 without TLS, which neither k6 nor the probe "
         "speaks: let the server offer HTTP/1.1, too."
@@ -263,14 +264,14 @@ def only_plain_http_2(url: str) -> LabError:
 
 
 def speaks_plain_http_2(address: tuple[str, int]) -> bool:
-    """Return whether a server answers the begin of an HTTP/2 connection (RFC 9113, 3.4)."""
+    """Return whether a server without TLS answers the preface of HTTP/2 (RFC 9113, 3.4)."""
     try:
         with socket.create_connection(address, timeout=TIMEOUT_S) as channel:
             channel.sendall(HTTP_2_BEGIN + EMPTY_SETTINGS)
             head = channel.recv(len(EMPTY_SETTINGS), socket.MSG_WAITALL)
     except OSError:
         return False
-    # A frame's head: length (3 bytes), type, flags, stream.
+    # A frame begins with its length (3 bytes), type, flags and stream. Only the length may differ.
     return head[3:] == EMPTY_SETTINGS[3:]
 
 

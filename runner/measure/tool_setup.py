@@ -26,7 +26,9 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
     "oha": ("oha.sh",),
     **{name: ("system.sh", name) for name in ("wrk", "nginx", "postgres", "perf")},
 }
-"""For each program, the script of setup/ that finds, builds or installs it, and its arguments."""
+"""For each program, the script of setup/ that finds, builds or installs the program, followed by
+the script's arguments.
+"""
 LOOKED_EVERY_S = 0.5
 
 
@@ -37,7 +39,10 @@ class Step:
     name: str
     seconds: float
     lines: int
-    """Lines that the compiler or package manager has written so far; k6 takes about 500."""
+    """Number of lines that the compiler or the package manager has written so far.
+
+    To build k6 takes about 500 lines.
+    """
 
 
 def set_up(name: str, report: Callable[[Step], None] = lambda _: None) -> Tool:
@@ -58,7 +63,7 @@ def set_up(name: str, report: Callable[[Step], None] = lambda _: None) -> Tool:
 
 @contextlib.contextmanager
 def _alone(tools: Path) -> Iterator[None]:
-    """Wait until no other process sets up programs in this folder, and then keep others out."""
+    """Wait until no other process sets up programs in this folder; then keep the others waiting."""
     tools.mkdir(parents=True, exist_ok=True)
     with (tools / ".lock").open("a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -66,7 +71,7 @@ def _alone(tools: Path) -> Iterator[None]:
 
 
 def _run(name: str, report: Callable[[Step], None]) -> None:
-    """Run the script of a program; raise LabError with its error if it fails."""
+    """Run the script of a program; if the script fails, raise LabError with the script's error."""
     script, *arguments = SCRIPTS[name]
     tools = places().tools
     log = tools / f"setup-{Path(script).stem}.log"

@@ -52,9 +52,9 @@ class Tool:
 
     @property
     def unfit(self) -> str | None:
-        """Why the lab cannot use this version; None if it can."""
+        """The reason why the lab cannot use this version; None if the lab can use it."""
         fitting = _FITTING.get(self.name)
-        # An unknown version has no numbers, and does not fit.
+        # An unknown version contains no numbers, so it does not fit.
         numbers = tuple(map(int, re.findall(r"\d+", self.version)))
         if fitting is None or fitting.least <= numbers < fitting.below:
             return None
@@ -72,7 +72,7 @@ def find_program(name: str) -> Path | None:
     Search the folders in this order: the tools that the set-up has built, PATH, the system's sbin
     folders, and the folders of PostgreSQL's versions, newest first.
     """
-    # Debian has a folder for each major version of PostgreSQL, and these are not on PATH.
+    # Debian has a folder for each major version of PostgreSQL, and these folders are not on PATH.
     versions = [
         path for path in Path("/usr/lib/postgresql").glob("*/bin") if path.parent.name.isdigit()
     ]
@@ -125,7 +125,7 @@ def build(server: Server) -> str | None:
     log = server.folder / "build" / "build.log"
     log.parent.mkdir(exist_ok=True)
     with log.open("ab") as handle:
-        # Another process of the lab may be building the same server: wait for its end.
+        # Another process of the lab may be building the same server, so wait until it has ended.
         fcntl.flock(handle, fcntl.LOCK_EX)
         env = {**os.environ, **dict(server.build_env)}
         done = subprocess.run(

@@ -21,29 +21,30 @@ from runner.shapes import Closed, ForTime, Search, Steps
 from runner.store import last_line
 
 FEWEST_DUE = LEAST_PROBED + 2
-"""Number of the probe's requests that must be due in a load.
+"""The probe runs only if at least this many of its requests are due in a load.
 
-It is LEAST_PROBED and two more, because the first and the last may fall outside of the load.
+The number is larger than LEAST_PROBED by two, because the first and the last request may fall
+outside of the load.
 """
-# More requests of the probe may fall outside of a load in slices, because each slice has two ends.
+# In a load in slices, more requests may fall outside, because each slice has a begin and an end.
 FEWEST_DUE_IN_SLICES = 2 * LEAST_PROBED
 FEWEST_USERS = 20
 USERS_FOR_A_SECOND = 400
-"""Up to this rate in requests/s, an open load gets at least one user for each request of a second.
+"""Up to this rate, in requests/s, an open load gets at least as many users as requests per second.
 
-These users are enough even if an answer takes a second.
+So there are enough users even if an answer takes a second.
 """
 MOST_USERS = 5000
-# A load gets this many times the users that the offered rate would keep busy if iterations took as
-# long as in the warm-up.
+# The warm-up shows how long an iteration takes, and so how many users the offered rate keeps busy.
+# A load gets this many times as many users.
 ROOM = 2.0
 
 
 def warm_up(bench: Bench, cell: Cell, shot: Shot, log: Path) -> WarmedUp:
     """Run a warm-up from every generator; return the combined results.
 
-    Only the log of the warm-up is kept. Raise LabError if a generator was killed, or if its exit
-    code is not 0 although its warm-up must succeed (`must_warm_up`).
+    Of the warm-up, only the log is kept. Raise LabError if a generator was killed. Also raise it if
+    a generator's exit code is not 0, and this generator's warm-up must succeed (`must_warm_up`).
     """
     generator = GENERATORS[cell.tool]
     with contextlib.ExitStack() as stack:
@@ -69,7 +70,7 @@ def warm_up(bench: Bench, cell: Cell, shot: Shot, log: Path) -> WarmedUp:
 def _together(parts: Sequence[WarmedUp]) -> WarmedUp:
     """Combine the results of generators that ran at the same time.
 
-    A rate that is unknown for any of them is unknown.
+    If a rate is unknown for one of the generators, the combined rate is unknown.
     """
     answers = [part.answers_rps for part in parts if part.answers_rps is not None]
     iterations = [part.iterations_rps for part in parts if part.iterations_rps is not None]
@@ -82,12 +83,13 @@ def _together(parts: Sequence[WarmedUp]) -> WarmedUp:
 
 
 def probe_hz(cell: Cell, warmed: WarmedUp, probe_s: float | None = None) -> float:
-    """Return the rate of the probe during a load; 0 if it would be too low for a median.
+    """Return the probe's rate during a load; 0 if there would be too few requests for a median.
 
-    The probe's requests use the server's capacity, as the generator's do. So the probe's rate is at
-    most PROBE_SHARE of the warm-up's rate, and at most PROBE_SHARE of an open load's lowest rate.
-    If the probe's request differs from the load's, `probe_s` is the duration of its answer; then
-    the probe's requests may take at most PROBE_SHARE of the time.
+    The probe's requests use the server's capacity, as the generator's requests do. So the probe's
+    rate is at most PROBE_SHARE of the warm-up's rate, and at most PROBE_SHARE of an open load's
+    lowest rate. If the probe's request differs from the load's request, `probe_s` is the time that
+    the server takes to answer it. Then the probe's requests together may take at most PROBE_SHARE
+    of the load's duration.
     """
     bounds_hz = [PROBE_HZ]
     if probe_s:
@@ -113,9 +115,9 @@ def answer_s(running: Running, path: str) -> float:
 
 
 def _expected_s(cell: Cell, warmed: WarmedUp) -> float:
-    """Return the expected duration of a load in seconds; for a load in slices, of all slices.
+    """Return the expected duration of a load in seconds, summed over all slices.
 
-    A load with a number of iterations is expected to run at the warm-up's rate.
+    A load with a fixed number of iterations is expected to run at the warm-up's rate.
     """
     match cell.shape:
         case Closed() as load:
@@ -129,11 +131,12 @@ def _expected_s(cell: Cell, warmed: WarmedUp) -> float:
 
 
 def users_of(cell: Cell, warmed: WarmedUp) -> int | None:
-    """Return the number of virtual users for an open k6 load that does not name it.
+    """Return the number of virtual users for an open k6 load that does not name a number.
 
     Return None for any other load. By Little's law, the number of busy users is the rate times the
-    duration of an iteration. Response times rise under load, so return ROOM times this number. At a
-    rate of up to USERS_FOR_A_SECOND, return at least enough users for answers that take a second.
+    duration of an iteration. Response times rise under load, so return ROOM times the number of
+    busy users. At a rate of up to USERS_FOR_A_SECOND, return at least so many users that answers
+    may take a second.
     """
     runs_scripts = TRAITS[cell.tool].runs_scripts
     if not runs_scripts or cell.shape.users is not None or not cell.rates_rps:

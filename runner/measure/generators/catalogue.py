@@ -1,4 +1,4 @@
-"""Every load generator that the lab drives."""
+"""The list of all load generators that the lab drives."""
 
 from runner.measure.generators.command import Generator
 from runner.measure.generators.k6 import K6
@@ -7,4 +7,4 @@ from runner.measure.generators.vegeta import VEGETA
 from runner.measure.generators.wrk import WRK
 
 GENERATORS: dict[str, Generator] = {"k6": K6, "wrk": WRK, "vegeta": VEGETA, "oha": OHA}
-"""Generators by name; the field `tool` of a workload contains this name."""
+"""Generators by name. The field `tool` of a workload contains such a name."""

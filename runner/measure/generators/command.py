@@ -20,23 +20,26 @@ K6_TAGS = (
 )
 """Tags that k6 writes by default. A script's own thresholds may refer to any of them."""
 K6_URL_TAG = ",url"
-"""Tag that distinguishes a script's requests to the server from those to other ports.
+"""Tag that distinguishes a script's requests to the server from its requests to other ports.
 
-It is used only if there are other ports, because it costs memory.
+The tag costs memory, so it is used only if the script may use other ports.
 """
 GO_MEMORY_BYTES = 4 * 2**30
 """Memory that a generator written in Go may use before its garbage collector runs.
 
-The garbage collector slows such a generator at thousands of virtual users. So on a machine with
-enough memory it runs only once the generator uses this many bytes. On other machines it runs once
-the heap is five times the live objects, instead of twice as by default (GOGC is 400, not 100).
+With thousands of virtual users, the garbage collector slows such a generator. So on a machine with
+enough memory, the garbage collector runs only once the generator uses this many bytes. On other
+machines it runs once the heap is five times as large as the live objects (GOGC is 400). By default
+it would run once the heap is twice as large (GOGC is 100).
 """
 OPEN_GRACE_S = 10
-"""Seconds for the last requests of an open load; the contract allows 5 s for an answer."""
+"""An open load waits this long for its last answers. The contract allows 5 s for an answer."""
 WHOLE = LoadPart()
 
 Output = Literal["samples", "summary", "stock"]
-"""What k6 writes: every sample, only its summary, or only its summary without the lab's settings.
+"""What k6 writes: every sample, or only its summary.
+
+With `stock`, k6 also writes only its summary, but runs without the lab's settings.
 """
 
 
@@ -48,12 +51,13 @@ class Command:
     env: dict[str, str]
     timeout_s: float
     interrupt_after_s: float | None = None
-    """Time after which SIGINT ends the load; None if the generator ends it by itself.
+    """Time after which SIGINT ends the load; None if the generator ends the load by itself.
 
-    wrk needs this for loads shorter than a second, because it accepts only whole seconds.
+    wrk accepts only whole seconds, so the lab has to end its loads shorter than a second.
     """
     after: tuple[tuple[tuple[str, ...], Path], ...] = ()
-    """Command lines that convert the results to raw files after the load, each with its output."""
+    """Command lines that convert the results after the load, each with the raw file that it makes.
+    """
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ class WarmedUp:
     """Results of the generators' warm-up; a value is None if it is unknown."""
 
     answers_rps: float | None = None
-    """Rate of answers: a lower bound of the server's capacity."""
+    """Rate of answers, which is a lower bound of the server's capacity."""
     iterations_rps: float | None = None
     """Iterations of the k6 script per second, over all virtual users."""
     iteration_ms: float | None = None
@@ -109,7 +113,7 @@ class Generator:
     must_warm_up: bool
     """True if a warm-up with an exit code other than 0 fails the trial."""
     kept_requests: Callable[[Cell], int]
-    """Returns an upper estimate of the number of requests that the generator stores on the disk."""
+    """Returns an upper estimate of the number of requests that the generator writes to disk."""
     memory_bytes: Callable[[Cell], int]
     """Returns an upper estimate of the memory that the generator needs for a load, in bytes."""
 
@@ -131,7 +135,7 @@ def shot_of(
         return shot
     options = fence(running, workload.also)
     if workload.written_s is not None:
-        # The script's own option applies: the fence blocks a redirection to another address.
+        # Let the script's own option apply. The fence still blocks redirections to other addresses.
         del options["maxRedirects"]
     more = {**FENCE}
     if running.tls is not None:

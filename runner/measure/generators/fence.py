@@ -10,24 +10,25 @@ from runner.measure.engine import LOOPBACK, Running
 FENCE = {"K6_AUTO_EXTENSION_RESOLUTION": "false"}
 """Environment variable that makes k6 run every script itself.
 
-By default, k6 has another k6 built for a script that imports an extension (k6/x).
+By default, if a script imports an extension (k6/x), k6 lets another k6 be built that has it.
 """
 ALL_4 = IPv4Network("0.0.0.0/0")
 ALL_6 = IPv6Network("::/0")
 NOWHERE = "255.255.255.255"
-"""Address to which k6 resolves every forbidden host and port; it is always blocked."""
+"""Address to which k6 resolves every forbidden host and port. This address is always blocked."""
 LOCALHOST = "localhost"
 
 
 def fence(running: Running, also: Sequence[int] = ()) -> dict[str, object]:
-    """Return k6's options that permit only the server's address, with its port and those in `also`.
+    """Return options of k6 that permit only the server's address, at its port and those in `also`.
 
-    They also forbid redirections. k6 looks up `host:port`, then the host, in its option `hosts`,
-    even if the host is an address (lib/netext/dialer.go). Each permitted `host:port` leads to the
-    server. Everything else leads to an address that the option `blacklistIPs` blocks.
-    `blacklistIPs` lists all addresses except the server's, because k6 has no list of permitted
-    addresses. k6 accepts no IPv6 address as a key of `hosts`. So a request to another IPv6 address
-    at a permitted port goes to the server, and is counted as a request to the server.
+    The options also forbid redirections. k6 looks up `host:port`, and then the host alone, in its
+    option `hosts`, even if the host is an address (lib/netext/dialer.go). Each permitted
+    `host:port` leads to the server. Everything else leads to an address that the option
+    `blacklistIPs` blocks. `blacklistIPs` lists all addresses except the server's, because k6 has no
+    list of permitted addresses. k6 accepts no IPv6 address as a key of `hosts`. So if a script
+    requests another IPv6 address at a permitted port, the request goes to the server, and is
+    counted as a request to the server.
     """
     allowed = ip_address(running.address)
     others: list[IPv4Network | IPv6Network]

@@ -24,15 +24,15 @@ SUMMARY = "k6-summary.json"
 SAMPLES = "k6.json.gz"
 TREND_STATS = "avg,min,med,max,p(90),p(95),p(99),p(99.9),count"
 SLOWEST_RPS = 500
-"""Lowest rate at which a closed load may run, in iterations per second.
+"""A closed load must not be slower than this, in iterations per second.
 
-The time limit of such a load follows from this rate. At the limit k6 drops the remaining
+The time limit of a closed load follows from this rate. At the time limit, k6 drops the remaining
 iterations, which makes the trial invalid.
 """
 SLOWEST_OWN_RPS = 20
-"""The lowest rate that is assumed for a user's API, whose iterations may have several requests."""
+"""The same for a user's API. It is lower, because an iteration may contain several requests."""
 FASTEST_RPS = 15_000
-"""Iterations per second that k6 cannot exceed on one core, by experience."""
+"""On one core, k6 has never run more iterations per second than this."""
 WARM_UP_USERS = 10  # users in the warm-up of an open load, if the load names no number of users
 MOST_WARM_UP_USERS = 100
 
@@ -89,7 +89,10 @@ def read_warm_up(files: Files) -> WarmedUp:
 
 
 def _statistic(metrics: Mapping[str, Any], metric: str, name: str) -> float | None:
-    """Return a statistic of k6's summary; None if the metric had no samples and so is missing."""
+    """Return a statistic of k6's summary.
+
+    Return None if the metric is missing, which means that it had no samples.
+    """
     return float(metrics[metric][name]) if metric in metrics else None
 
 
@@ -114,8 +117,8 @@ def memory_bytes(cell: Cell) -> int:
 
     Measured: 0.2 MiB for each virtual user, and 14 kB of garbage for each iteration.
     """
-    # None until a warm-up shows how many users an open load needs; assume the most that a warm-up
-    # has.
+    # The number of users of an open load is None until a warm-up shows how many users it needs.
+    # Until then, assume the maximum of a warm-up.
     users = cell.shape.users or MOST_WARM_UP_USERS
     live = 64 * 2**20 + 200_000 * users
     limit = max(0, GO_MEMORY_BYTES - live) if "GOMEMLIMIT" in garbage_collector() else 4 * live
@@ -143,7 +146,7 @@ def _command(
     )
     env = {"TARGET_URL": shot.url, "METHOD": shot.method, "BODY": shot.body, "MODE": cell.mode}
     env |= {"SCENARIO": json.dumps(scenario), **shot.more, **collector}
-    env["HOME"] = str(folder)  # k6 finds no configuration file there, on any machine
+    env["HOME"] = str(folder)  # so that k6 finds no configuration file, whatever the machine
     return Command(argv, env, timeout_s)
 
 
@@ -153,7 +156,7 @@ class _Scenario:
 
     options: dict[str, object]
     limit_s: float
-    """Time after which k6 has ended the load, counted from the load's begin."""
+    """The load has ended at the latest this long after its begin."""
 
 
 def _scenario(cell: Cell) -> _Scenario:
@@ -205,7 +208,7 @@ def _arrivals(cell: Cell, load: Steps | Search) -> dict[str, object]:
             "duration": step,
             **users,
         }
-    # k6 changes the rate linearly within a stage, so a stage of length 0 makes a step.
+    # k6 changes the rate linearly within a stage. So a stage of 0 s changes the rate in one step.
     stages = [{"target": rate, "duration": length} for rate in rates for length in ("0s", step)]
     return {
         "executor": "ramping-arrival-rate",

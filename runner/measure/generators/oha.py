@@ -2,12 +2,13 @@
 
 This module relies on these facts of oha's source (src/client.rs, src/db.rs, src/lib.rs of 1.16):
 
-- With `-z` and `-w` a load ends once the requests in flight are answered.
-- `-q` schedules requests by the time since oha began, in milliseconds, the resolution of tokio's
-  timer. The next free connection sends the request. A connection is opened by its first request.
-- With `--latency-correction` the latency of a request counts from its scheduled time.
-- oha stores only answered requests, with any status. Its report counts unanswered requests, by
-  error.
+- With `-z` and `-w`, a load ends once the requests in flight are answered.
+- With `-q`, each request is scheduled at a time since oha began. The time is in whole milliseconds,
+  because that is the resolution of tokio's timer. The next free connection sends the request. A
+  connection is opened only when it has to send its first request.
+- With `--latency-correction`, the latency of a request counts from its scheduled time.
+- oha stores only answered requests, with any status. Unanswered requests are only counted in its
+  report, by error.
 """
 
 import csv
@@ -36,23 +37,26 @@ REPORT = "oha.json"
 _ALL = 'SELECT "start", start_latency_correction, "end", duration, status, len_bytes, run FROM oha'
 """Query of all requests in oha's table.
 
-Times are seconds since oha began; `run` is the time of that begin in Unix seconds.
+Times are seconds since oha began. The column `run` is the time at which oha began, in Unix seconds.
 """
 MOST_THREADS = 4
-"""Highest number of oha's threads.
+"""oha gets at most this many threads.
 
-By default oha uses one thread for each core of the machine, including cores on which it may not
+By default, oha uses one thread for each core of the machine, even for cores on which it may not
 run.
 """
 FASTEST_RPS = 100_000
-"""Requests per second that oha cannot exceed on one core, by experience."""
+"""On one core, oha has never sent more requests per second than this."""
 BYTES_IN_MEMORY = 600
-"""Upper estimate of the memory per request, in bytes; measured: 420.
+"""Upper estimate of oha's memory per request, in bytes; the measured value is 420.
 
 oha keeps all requests in memory until it writes its report.
 """
 STORED_RPS = 50_000
-"""Lower estimate of how many requests per second oha stores after a load; measured: 90,000."""
+"""Lower estimate of the rate at which oha stores requests after a load, in requests per second.
+
+The measured rate is 90,000.
+"""
 
 
 def measured(cell: Cell, shot: Shot, files: Files, _output: Output, load_part: LoadPart) -> Command:
@@ -73,9 +77,7 @@ def measured(cell: Cell, shot: Shot, files: Files, _output: Output, load_part: L
 
 
 def warm_up(cell: Cell, shot: Shot, files: Files) -> Command:
-    """Return the command of the warm-up: the same load as the measured one, but without storing
-    requests.
-    """
+    """Return the command of the warm-up: the measured load, but oha does not store requests."""
     return _command(cell, shot, cell.warmup_s, [f"--output={files[REPORT]}"])
 
 
@@ -90,7 +92,7 @@ def read_warm_up(files: Files) -> WarmedUp:
 
 
 def kept_requests(cell: Cell) -> int:
-    """Return the number of requests of a load; for a closed load, an upper estimate."""
+    """Return the number of requests of a load. For a closed load, this is an upper estimate."""
     return cell.to_begin if cell.is_open else round(FASTEST_RPS * _duration_s(cell))
 
 
@@ -102,9 +104,9 @@ def memory_bytes(cell: Cell) -> int:
 def connections_of(cell: Cell) -> int:
     """Return the number of connections of a load.
 
-    An open load has at most as many connections as there are requests in its lead time. So all
-    connections are open before the measured window begins, because a connection is opened by its
-    first request.
+    A connection is opened when it sends its first request. So that all connections are open before
+    the measured window begins, an open load has at most as many connections as there are requests
+    in its lead time.
     """
     if cell.rates_rps:
         return max(1, min(cell.sockets, round(cell.rates_rps[0] * LEAD_S)))
@@ -112,7 +114,7 @@ def connections_of(cell: Cell) -> int:
 
 
 def _duration_s(cell: Cell) -> float:
-    """Return the duration of a closed load in seconds; raise LabError if it has none."""
+    """Return the duration of a closed load in seconds; raise LabError if it has no duration."""
     if not isinstance(cell.shape, ForTime):
         raise LabError(
             f"oha can load only for a given time, but {cell.cell_id} has no duration: give the "

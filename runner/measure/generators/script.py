@@ -62,7 +62,7 @@ class Script:
 
 
 def read_script(path: Path, wrapper: Path, k6: Path, *, as_written: bool = False) -> Script:
-    """Return a script with its imports, after k6 has loaded it in the lab's wrapper.
+    """Let k6 load a script in the lab's wrapper; return the script with its imports.
 
     k6 loads the script without running it. With `as_written`, the script's own options define the
     load. Raise LabError if k6 cannot run the script.
@@ -78,7 +78,8 @@ def read_script(path: Path, wrapper: Path, k6: Path, *, as_written: bool = False
         whole = _unpack(path, archive, without=outer)
     root = PurePosixPath(os.path.commonpath([each.parent for each in whole]))
     files = {str(each.relative_to(root)): data for each, data in whole.items()}
-    # k6 replaces the name of a home folder in paths, so find the script by its name and content.
+    # k6 replaces the names of home folders in paths. So find the script's own file by its name and
+    # content, not by its path.
     names = [
         name for name, data in files.items() if PurePosixPath(name).name == path.resolve().name
     ]
@@ -92,7 +93,7 @@ def read_script(path: Path, wrapper: Path, k6: Path, *, as_written: bool = False
 def _wrap(wrapper: Path, to: Path, script: str, functions: Sequence[str] = ()) -> None:
     """Write the wrapper of a script to the file `to`.
 
-    The wrapper exports the given functions of the script, which its scenarios call.
+    The wrapper exports the given functions of the script, because the script's scenarios call them.
     """
     text = wrapper.read_text(encoding="utf-8").replace(PLACE, json.dumps(script))
     exports = [f"export const {name} = counted(own.{name});\n" for name in functions]
@@ -137,7 +138,7 @@ INSPECTING = ("--include-system-env-vars", "--log-format=json")
 
 
 def _run_k6(argv: Sequence[str], outer: Path) -> subprocess.CompletedProcess[str] | None:
-    """Run a k6 command that only reads a script; return its outcome, None if it takes too long."""
+    """Run a k6 command that only reads a script; return None if it takes too long."""
     env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(outer.parent), **FENCE}
     env |= {
         "OPTIONS": "{}",

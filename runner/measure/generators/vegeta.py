@@ -43,7 +43,7 @@ def warm_up(cell: Cell, shot: Shot, files: Files) -> Command:
 
 
 def read_warm_up(_files: Files) -> WarmedUp:
-    """Return no results: the warm-up had a given rate, so it shows nothing about the capacity."""
+    """Return no results, because a warm-up at a fixed rate says nothing about the capacity."""
     return WarmedUp()
 
 

@@ -12,9 +12,9 @@ from runner.shapes import Duration, Form, Iterations, Sweep
 MOST_USERS = 10_000
 MOST_ITERATIONS = 1_000_000
 MOST_S = 3600.0
-"""Upper limits of the users, iterations and seconds of a script's load, as for `bench run`."""
+"""Upper limits of the users, iterations and seconds of a script's load, as `bench run` has them."""
 SET_UP_S = 60.0
-"""k6's default time limit of setup(), and also of teardown()."""
+"""k6's default time limit of setup(), and k6's default time limit of teardown()."""
 BY_COUNT = ("shared-iterations", "per-vu-iterations")
 BY_USERS = ("constant-vus", "ramping-vus")
 BY_RATE = ("constant-arrival-rate", "ramping-arrival-rate")
@@ -31,7 +31,10 @@ class Written:
     users: int
     """Highest number of virtual users."""
     longest_s: float
-    """Longest duration of the load, with setup(), teardown() and k6's grace for last iterations."""
+    """The load takes at most this long.
+
+    This includes setup(), teardown(), and the time that k6 allows for the last iterations.
+    """
     words: str
     """The script's scenarios in words."""
     functions: tuple[str, ...]
@@ -41,8 +44,8 @@ class Written:
 def seconds_of(text: object, default_s: float = 0.0) -> float:
     """Return a duration in seconds.
 
-    `text` is a duration as Go writes it (`1m30.5s`), a number of milliseconds, or None for the
-    default.
+    `text` is a duration as Go writes it (`1m30.5s`), or a number of milliseconds. If it is None,
+    return the default.
     """
     if text is None:
         return default_s
@@ -101,7 +104,7 @@ class _Load:
     form: Form
     users: int
     end_s: float
-    """End of the scenario's last stage, in seconds since the begin of the test."""
+    """When the scenario's last stage ends, in seconds since the test began."""
     iterations: float
     """Number of iterations of the scenario; 0 if its users repeat iterations for a given time."""
 

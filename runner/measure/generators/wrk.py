@@ -44,7 +44,8 @@ def read_warm_up(files: Files) -> WarmedUp:
 
 def _command(cell: Cell, shot: Shot, out: Path, duration_s: float) -> Command:
     connections = cell.sockets
-    # wrk opens connections / threads (integer division) in each thread: `-t8 -c10` would open 8.
+    # wrk opens `connections // threads` connections in each thread, so `-t8 -c10` would open only 8
+    # connections.
     threads = max(count for count in range(1, 9) if connections % count == 0)
     whole_s = max(1, round(duration_s))
     argv = [
@@ -67,7 +68,8 @@ WRK = Generator(
     warm_up=warm_up,
     warm_up_files=(RESULT,),
     read_warm_up=read_warm_up,
-    # The exit code of wrk's warm-up says nothing, because a signal ends a warm-up shorter than 1 s.
+    # The exit code of wrk's warm-up means nothing, because a warm-up shorter than 1 s is ended by a
+    # signal.
     must_warm_up=False,
     # wrk stores a histogram instead of every request, so it needs only a few MiB of memory.
     kept_requests=lambda _cell: 0,
