@@ -11,7 +11,10 @@ import pyarrow as pa
 from runner.model import LabError
 
 HEAD_BYTES = 65_536
-"""Number of bytes at the begin of a file, before or after unpacking, by which it is recognized."""
+"""A file is recognized by this number of bytes at its beginning.
+
+If the file is packed, so many bytes of its unpacked content are looked at, too.
+"""
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _JSON_HEADS = (b'{"type":"Metric"', b'{"metric":"', b'{"type":"Point"')
@@ -28,7 +31,7 @@ class K6File:
 
 
 def recognize(path: Path) -> K6File:
-    """Return the file with the name for its copy; raise LabError if k6 did not write the file."""
+    """Return the file, with the name that its copy gets; raise LabError if k6 did not write it."""
     if not path.is_file():
         raise LabError(f"{path} is not a file: name a file that k6 wrote by --out json=FILE.")
     with path.open("rb") as file:
@@ -61,7 +64,7 @@ def _unpacked(path: Path, head: bytes) -> tuple[str, bytes]:
 
 
 def _what_else(path: Path, start: bytes) -> str:
-    """Return why a file cannot be imported, and what to do."""
+    """Return a sentence that says why a file cannot be imported, and what to do instead."""
     if start.startswith(b"{") and b'"metrics"' in start:
         return (
             f"{path} is an end-of-test summary of k6, which has no samples: import the file of "

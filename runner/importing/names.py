@@ -1,6 +1,6 @@
-"""Names of the subjects that imported files loaded, and ids of trials made from these names.
+"""Names of the subjects of imported load tests, and ids of trials made from these names.
 
-A subject is a server, or a version of it, with a name that the user writes.
+A subject is the server that was loaded, or one version of this server. The user gives its name.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]+")
 def subject_name(text: str) -> str:
     """Return a subject's name; raise LabError if it is empty, too long or not printable.
 
-    `v1.4`, `main@3f2a1c` and `next release` are valid names. Pages escape them, and ids of trials
-    contain other characters instead, so all printable characters are allowed.
+    `v1.4`, `main@3f2a1c` and `next release` are valid names. All printable characters are allowed,
+    because pages escape the names, and the ids of trials replace special characters.
     """
     if not 0 < len(text) <= LONGEST or not text.isprintable() or text != text.strip():
         raise LabError(
@@ -31,8 +31,8 @@ def subject_name(text: str) -> str:
 def trial_ids(subjects: Sequence[str]) -> list[str]:
     """Return an id for the trial of each file, such as `v1-4-001` for the first file of `v1.4`.
 
-    Ids are used as names of folders. So they consist of letters, digits, `-` and `_`, and no two of
-    them are equal.
+    Ids are used as names of folders. So they consist of letters, digits, `-` and `_`, and all of
+    them are different.
     """
     stems: dict[str, str] = {}
     for subject in dict.fromkeys(subjects):

@@ -1,4 +1,4 @@
-"""Open a run for a notebook. A file of k6 is first imported as a run.
+"""Open a run for a notebook. If a file of k6 is named instead of a run, import the file first.
 
 A file that was imported before is not imported again.
 """
@@ -15,7 +15,7 @@ from runner.store import short_name
 
 @opener
 def open_report(run: str, trial: str | None = None) -> RunPage:
-    """Open a run for a notebook, or one of its trials for a notebook about this trial."""
+    """Open a run for a notebook. If `trial` is given, the notebook is about this trial only."""
     return pages.open_report(run_named(run), trial)
 
 

@@ -35,14 +35,15 @@ from runner.verdict.words import reason
 
 CAMPAIGN = "imported"
 SUBJECT = "imported"
-"""Name of the server that a file loaded, if the user gives none."""
+"""Name of the server that was loaded, if the user gives no name."""
 Progress = Callable[[str, int, int], None]
 """Function that receives a file's name, the number of bytes read so far, and its size."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """A file to import, the name of the server that it loaded, and further files about the load."""
+    """A file to import, the name of the server that was loaded, and further files about the load.
+    """
 
     path: Path
     subject: str = SUBJECT
@@ -57,7 +58,7 @@ def _no_progress(_name: str, _read_bytes: int, _bytes: int) -> None:
 
 
 def import_files(given: Sequence[Given], progress: Progress = _no_progress) -> RunFolder:
-    """Return a new run with a trial for each file; files of the same subject are its repeats.
+    """Return a new run with a trial for each file; files of the same subject become its repeats.
 
     If a file cannot be imported, raise LabError and leave no run.
     """
@@ -120,7 +121,7 @@ def _fill(
 
 
 def _copy(run: RunFolder, trial: Trial, given: Given, file: K6File) -> None:
-    """Copy a file into its trial's folder, with k6's summary and CPU samples if they are given."""
+    """Copy a file into its trial's folder; also copy k6's summary and the CPU samples if given."""
     folder = run.trial(trial.trial_id)
     folder.mkdir()
     shutil.copyfile(file.path, folder / file.raw_name)
@@ -181,7 +182,10 @@ def _manifest(
     records: Sequence[TrialRecord],
     remarks: Sequence[str],
 ) -> Manifest:
-    """Return the manifest: the files, and remarks about them. The machine is not known."""
+    """Return the manifest, which names the files and has remarks about them.
+
+    It says nothing about the machine, because the machine is not known.
+    """
     files = []
     for each, record in zip(given, records, strict=True):
         samples = next(raw for name, raw in record["raw"].items() if name in IMPORTED_RAW)

@@ -27,8 +27,8 @@ FULL_SECOND = 0.95
 """A generator that uses a larger share of its CPUs in a second may have limited that second's rate.
 """
 HELD = 0.97
-"""If a server on a quota used this share of its quota overall, it does not matter that the
-generator was full in some seconds.
+"""If a server under a quota used at least this share of the quota over the whole load, it does not
+matter that the generator was full in some seconds.
 
 These seconds can have cost at most 3 % of the rate.
 """
@@ -37,68 +37,77 @@ THROTTLED = 0.01
 NEAR_CEILING = 0.90
 """If the rate is at least this share of the generator's ceiling, the generator may be the limit."""
 HARDLY_IDLE = 0.60
-"""A generator near its ceiling is the limit only if it also used this share of its CPUs.
+"""A generator near its ceiling is the limit only if it also used at least this share of its CPUs.
 
-The machine may have been slow during the calibration, and then the ceiling is too low.
+Otherwise the ceiling is probably too low, because the machine was slow during the calibration.
 """
 NETWORK_FULL = 0.80
-"""Above this share of a measured transfer's bytes per second, the network is the limit.
+"""If a load moves this share of the bytes per second that the network can, the network is the limit.
 
-The rest is for headers, acknowledgements and packets in transit.
+A transfer before the run measures how much the network can move. The rest of it is for headers,
+acknowledgements and packets in transit.
 """
 LOSSY = 0.01
-"""If at least this share of the TCP segments is sent again, that dominates the response times."""
+"""If at least this share of the TCP segments is sent again, losses dominate the response times."""
 FAR = 0.5
-"""If the round trip is this share of the median response time, it limits a closed load's rate."""
+"""If the round trip takes at least this share of the median response time, the network's delay
+limits the rate of a closed load.
+"""
 STOLEN = 0.05
-"""Above this share of CPU time taken by the hypervisor, response times are not the server's.
+"""If the hypervisor takes at least this share of the CPU time, a trial says little about the server.
 
-The server may then look idle without being so.
+The server may then look idle although it was waiting for a CPU.
 """
 OTHERS = 0.15
-"""Above this share of CPU time, programs outside the trial count as a disturbance.
+"""If programs outside the trial use at least this share of the CPU time, they are a disturbance.
 
-The time of other programs is the machine's time minus the trial's time. The kernel counts the first
-in ticks and the second exactly, so the difference is rough: docs/method-evidence.md has measured
-values.
+Their CPU time is the CPU time of the machine minus the CPU time of the trial. The kernel counts the
+machine's time in ticks and the trial's time exactly, so the difference is only rough.
+docs/method-evidence.md has measured values.
 """
 MANY_TIMES = 5.0
-"""A client waited longer if its percentile is more than this many times the other client's."""
+"""Of the two clients (generator and probe), one waited longer than the other if its percentile is
+more than this many times the other client's percentile.
+"""
 APART_MS = {"p50": 1.0, "p95": 5.0, "p99": 5.0}
-"""A client waited longer only if the two percentiles also differ by more than this, in ms."""
+"""One client waited longer only if the two percentiles also differ by more than this, in ms."""
 SHARE_BEYOND = {"p50": 0.5, "p95": 0.05, "p99": 0.01}
 """Share of the requests that lie above a percentile.
 
-If at least this share of the requests opened a connection, opening them can explain the percentile.
+If at least this share of the requests opened a connection, then opening connections can explain a
+high percentile.
 """
 ALIKE = 1.5
 """Both clients waited alike if both percentiles exceed APART_MS, and the larger percentile is at
 most this many times the smaller.
 """
 STIRRING = 0.25
-"""A generator below this share of its CPUs in every second did not delay requests.
+"""A generator that used less than this share of its CPUs in every second did not delay requests.
 
 In the committed runs, generators that delayed requests used 52 % or more.
 """
 PROBED = 0.8
-"""Share of the probe's due requests that must be answered.
+"""At least this share of the requests that the probe should have sent must be answered.
 
 The lowest share observed so far was 99 %.
 """
 BY_CHANCE = 2.0
-"""Allowed deviation of the number of probes from the number due, in standard deviations.
+"""The number of the probe's requests may deviate from the number due by this, in standard
+deviations.
 
-The number varies, because probes are sent at random times.
+It varies because the probe sends its requests at random times.
 """
 LAST_ANSWER_LATE_S = 0.5
 """The verdict mentions the last answer of an open load if it comes this long after the load's end.
 """
 BUSY_USERS = 0.9
-"""Users who are busy for this share of the longest possible time are the limit of an open load."""
+"""If the users are busy for at least this share of the longest possible time, they are too few, and
+so they limit the rate of an open load.
+"""
 ROOM = 2.0
-"""The lab recommends this many times as many users as would be busy at the rate.
+"""The lab recommends this many times the number of users that would be busy at the offered rate.
 
-The surplus is needed because response times rise under load.
+More users are needed than would be busy, because response times rise under load.
 """
 MOSTLY = 0.5
 """If the pool is exhausted in at least this share of the samples, the pool is the limit."""
@@ -114,8 +123,9 @@ PREFIX = "evidence_"
 class Evidence:
     """The numbers from which the verdict is decided.
 
-    CPU use is a share of the CPUs given to each side: 1.0 if all were busy all the time. A group of
-    values is None if the load has no such part.
+    The CPU use of server and generator is a share of the CPUs that each of them was given: it is
+    1.0 if all of these CPUs were busy all the time. A group of values, such as `database`, is None
+    if the load has no such part.
     """
 
     server_share: float | None
@@ -126,7 +136,7 @@ class Evidence:
     wrk with one thread, for example, can use only one core.
     """
     generator_peak_share: float | None
-    """The generator's highest CPU use in a second, or over the whole load if that is shorter."""
+    """The generator's highest CPU use in a second; its mean CPU use if the load is shorter."""
     disjoint: bool
     """True if server and generator shared no CPU."""
     offered_rps: float | None = None
@@ -154,14 +164,14 @@ class Evidence:
     unit: str = "requests"
     """What the rate of an open load counts: requests, or iterations of several requests."""
     share: float = 1.0
-    """The lab's quota: the share of its CPUs' time that the server may use."""
+    """The share of the time of the server's CPUs that the lab's quota lets the server use."""
     cores: float = 1.0
-    """The server's quota in cores, summed over its CPUs.
+    """The server's quota in cores; without a quota, the number of the server's CPUs.
 
-    A quota set outside the lab takes precedence over the lab's own quota.
+    If a quota that was set outside the lab is lower than the lab's own quota, it counts instead.
     """
     foreign_quota: bool = False
-    """True if a quota set outside the lab gave the server less than its CPUs."""
+    """True if a quota that was set outside the lab is lower than the lab's own quota."""
     shared_quota: bool = False
     """True if the server's quota also applies to the generator."""
     generator_throttled_share: float = 0.0
@@ -171,7 +181,7 @@ class Evidence:
     serial: Serial | None = None
     """Set for a load with one connection, which sends one request after the other."""
     probing: Probing | None = None
-    """The probe's requests; None if there was no probe, or if it cannot be compared."""
+    """The probe's requests; None if there was no probe, or if it cannot be compared to the load."""
     unprobed: bool = False
     """True if the probe was left out because it would have loaded the server too much."""
     users: Users | None = None
@@ -185,7 +195,8 @@ class Evidence:
 
     @property
     def wrong_share(self) -> float:
-        """The larger of two shares: of requests that failed, and of a script's failed checks."""
+        """The share of failed requests, or the share of a script's failed checks if it is larger.
+        """
         return max(self.failed_share, self.checks_failed_share)
 
     @property
@@ -241,11 +252,11 @@ class Network:
     """Effect of the network between hosts on a load."""
 
     share: float
-    """Bytes per second of the load / those of a transfer that was measured before the run."""
+    """The load's bytes per second, divided by those of a transfer measured before the run."""
     lost_share: float
     """Share of TCP segments that were sent again."""
     round_trip_ms: float
-    """Round trip to the server without load; 0 if not measured."""
+    """Time of a round trip to the server without load; 0 if it was not measured."""
     median_ms: float | None = None
     """Median response time; None if unknown."""
 
@@ -326,15 +337,15 @@ class Users:
     def are_the_limit(self) -> bool:
         """True if nearly all users were busy.
 
-        Between two iterations, a user may wait up to one interval of the rate until its next
-        iteration is due, so even a fully used user is not busy all the time.
+        After an iteration, a user may wait until the next iteration is due, which takes up to one
+        interval of the rate. So even if there are too few users, no user is busy all the time.
         """
         longest_share = self.iteration_ms / (self.iteration_ms + 1000 / self.rate_rps)
         return self.busy is not None and self.busy >= BUSY_USERS * longest_share * self.count
 
     @property
     def most_rps(self) -> float:
-        """Highest rate of iterations per second that this many users can reach."""
+        """Highest rate, in iterations per second, that this number of users can reach."""
         return 1000 * self.count / self.iteration_ms
 
     @property
@@ -351,7 +362,7 @@ class DatabaseEvidence:
     share: float
     """CPU use of the database as a share of the CPUs given to it."""
     shared: bool
-    """True if the database shares these CPUs with the generator."""
+    """True if the database shares its CPUs with the generator."""
     pool_exhausted_share: float
     """Share of the samples in which all connections of the pool were in use."""
     limited: bool = False
@@ -363,7 +374,7 @@ class DatabaseEvidence:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What limited a trial, by which rule, and the evidence."""
+    """The rule that decided what limited a trial, and the evidence for it."""
 
     cause: Cause
     evidence: Evidence = field(repr=False)
@@ -383,7 +394,10 @@ GROUPS: dict[str, type] = {
     "users": Users,
     "network": Network,
 }
-"""Fields of Evidence that hold groups: `database.share` becomes `evidence_database_share`."""
+"""Fields of Evidence that hold groups of values, with the groups' types.
+
+The value `database.share`, for example, is stored in the column `evidence_database_share`.
+"""
 
 
 Columns: TypeAlias = dict[str, float | bool | str | None]
@@ -470,7 +484,7 @@ def _is_known(value: object) -> bool:
 
 
 def _typed(kind: type, name: str, value: object) -> Any:
-    """Return a stored value in its field's type; None if unknown."""
+    """Return a stored value, converted to the type of its field; None if the value is unknown."""
     return _type_of(kind, name)(value) if _is_known(value) else None
 
 

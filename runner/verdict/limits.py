@@ -9,9 +9,9 @@ from enum import StrEnum
 from typing import Self
 
 MOST_FAILED = 0.001
-"""Highest share of failed requests.
+"""Highest share of failed requests at which the limit of a trial is judged.
 
-Above it, the rate and the cost per request mostly describe errors.
+If more requests fail, the rate and the cost per request mostly describe errors.
 """
 
 
@@ -30,7 +30,7 @@ class Limit(StrEnum):
     why_not: str
     """Why rates or response times of a trial with this limit are not compared.
 
-    It is said if the comparison requires another limit.
+    Pages show this text if a comparison requires another limit.
     """
     meaning: str
     """Meaning of the numbers of a trial with this limit."""
@@ -49,7 +49,7 @@ class Limit(StrEnum):
     ) -> Self:
         """Make a member whose value is `word`.
 
-        The default of `noun` is "the `word`", and of `why_not` "`noun` was the limit".
+        By default, `noun` is "the `word`", and `why_not` is "`noun` was the limit".
         """
         member = str.__new__(cls, word)
         member._value_ = word

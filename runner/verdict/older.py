@@ -1,7 +1,6 @@
 """Read the verdicts of older runs, which stored sentences instead of causes.
 
-This is the only module that parses sentences. Those runs have only the columns `verdict` and
-`verdict_reason`.
+Older runs have only the columns `verdict` and `verdict_reason`. No other module parses sentences.
 """
 
 from __future__ import annotations
@@ -52,16 +51,16 @@ _RULES: tuple[tuple[str, Cause], ...] = (
     (r"the server made generator and probe wait alike", Cause.BOTH_WAITED_ALIKE),
     (r"neither side was busy", Cause.NEITHER_SIDE_BUSY),
 )
-"""Beginning of a stored reason, as a pattern, and the rule that wrote it.
+"""Pairs of a pattern and a rule: the rule wrote the stored reasons whose beginning matches.
 
-The first match counts, so longer beginnings come first.
+The first pattern that matches counts, so patterns of longer beginnings come first.
 """
 
 _NUMBERS_ALONE: dict[Limit, Cause] = {
     Limit.SERVER: Cause.SERVER_BUSY,
     Limit.GENERATOR: Cause.GENERATOR_BUSY,
 }
-"""Limits whose reason may consist of numbers without a rule, and the rule that they imply."""
+"""For these limits, a stored reason may consist of numbers only. Each limit then implies a rule."""
 
 
 @dataclass(frozen=True)
@@ -69,15 +68,15 @@ class CauseInWords:
     """The rule that decided a verdict, and its words."""
 
     cause: Cause | None
-    """The rule; None if this version has no such rule."""
+    """The rule; None if this version of the lab has no such rule."""
     rule: str
-    """The rule's words without the numbers; the whole sentence if it has only one part."""
+    """The rule in words, without the numbers; the whole sentence if it has only one part."""
 
 
 def older_verdict(verdict: str, reason: str) -> CauseInWords:
-    """Return the cause that a stored reason names, and its words.
+    """Return the cause that a stored reason names, and the words of this cause.
 
-    A rule counts only if its limit has the stored `verdict`.
+    A cause is considered only if its limit has the stored `verdict`.
     """
     rule, colon, numbers = reason.partition(": ")
     words = rule if colon and numbers else reason

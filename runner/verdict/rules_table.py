@@ -122,12 +122,15 @@ WHEN: dict[Cause, str] = {
     ),
     Cause.NEITHER_SIDE_BUSY: "none of the conditions above is met",
 }
-"""Cause -> the condition under which it decides a trial, if no cause before it does."""
+"""For each cause, the condition under which it decides a trial.
+
+A cause decides only if no earlier cause in this table decides.
+"""
 
 
 HEADS = ("cause", "limit", "if")
 
 
 def rows() -> list[tuple[str, ...]]:
-    """Return the rules in their order as texts under `HEADS`."""
+    """Return one row of texts per rule, in the rules' order, with the columns of `HEADS`."""
     return [(f"`{cause}`", str(cause.limit), when) for cause, when in WHEN.items()]

@@ -23,7 +23,8 @@ from runner.verdict.limits import Cause
 
 
 def reason(verdict: Verdict) -> str:
-    """Return why a trial has its limit: the deciding rule, then the numbers behind it."""
+    """Return a sentence that says why a trial has its limit: the rule, and the numbers behind it.
+    """
     rule = rule_words(verdict.cause, verdict.evidence)
     numbers = _numbers(verdict.evidence)
     return ": ".join(part for part in (rule, numbers) if part)
@@ -44,7 +45,10 @@ def brief_words(cause: Cause) -> str:
 
 
 def takers(stolen_share: float, others_share: float) -> str:
-    """Say if the hypervisor or other programs took much CPU time, and how much; empty if not."""
+    """Return a text that says who took much CPU time away, and how much; empty if nobody did.
+
+    It may have been the hypervisor, other programs, or both of them.
+    """
     much = _much(stolen_share, others_share)
     return ", ".join(
         f"{who} took {100 * share:.0f} % of the CPUs' time" for who, share in much.items()
@@ -52,7 +56,7 @@ def takers(stolen_share: float, others_share: float) -> str:
 
 
 def _much(stolen_share: float, others_share: float) -> dict[str, float]:
-    """Return the sources of disturbance that took a large share of the CPU time, and the share."""
+    """Return the share of the CPU time that each disturbance took, if the share is large."""
     much = {}
     if stolen_share >= STOLEN:
         much["the hypervisor"] = stolen_share
@@ -132,7 +136,7 @@ def _rate_sustained(evidence: Evidence) -> str:
 
 
 def probing_words(probing: Probing) -> str:
-    """Return the part of a sentence that says how many of its due requests the probe sent."""
+    """Return the part of a sentence that says how many of the due requests the probe sent."""
     failed = f", and {probing.failed} failed" if probing.failed else ""
     return f"the probe sent {probing.sent} of its {probing.due} requests{failed}"
 
@@ -181,7 +185,7 @@ _FIXED: dict[Cause, str] = {
     ),
     Cause.NEITHER_SIDE_BUSY: "neither side was busy",
 }
-"""The words of each rule whose words contain no number."""
+"""The words of those rules whose words contain no number."""
 
 _WITH_NUMBERS: dict[Cause, Callable[[Evidence], str]] = {
     Cause.REQUESTS_FAILED: _requests_failed,
@@ -222,7 +226,10 @@ _BRIEFLY: dict[Cause, str] = {
 
 
 def _numbers(evidence: Evidence) -> str:
-    """Return the numbers behind a verdict; numbers that every verdict has come first."""
+    """Return the numbers behind a verdict as a text.
+
+    The numbers that every verdict has come first.
+    """
     parts = [
         _of_the_server(evidence),
         _of_the_generator(evidence),

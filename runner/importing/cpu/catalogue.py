@@ -1,7 +1,7 @@
 """The formats of CPU samples.
 
-Each format has a function that reads it, and a line in FORMATS. It is recognized by the content of
-a file.
+Each format has a function that reads it, and a line in FORMATS. The format of a file is recognized
+by the content of the file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from runner.importing.cpu.table import read_table
 from runner.model import LabError
 
 LARGEST_BYTES = 256 * 2**20
-"""Size of the largest file of samples that is read, in bytes."""
+"""A file of samples may have at most this many bytes."""
 FORMATS: Mapping[str, Callable[[str], list[Series]]] = {
     "psrecord": read_psrecord,
     "Prometheus": read_prometheus,
@@ -41,7 +41,7 @@ class CpuFile:
     columns: Mapping[str, str] | None = None
     """Columns of a CSV, as --map names them; None for one of the FORMATS."""
     server: str | None = None
-    """Name of the server's process or container; None if the file has only one."""
+    """Name of the server's process or container; None if the file is about a single one."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class CpuSamples:
 
 
 def read_cpu(file: CpuFile) -> CpuSamples:
-    """Return the server's samples in a file; raise LabError if there are none."""
+    """Return the server's samples in a file; raise LabError if the file has no such samples."""
     try:
         if file.path.stat().st_size > LARGEST_BYTES:
             raise LabError(

@@ -1,4 +1,4 @@
-"""Read what `docker stats` writes: by `--format json`, or by a template that makes a CSV.
+"""Read the output of `docker stats`: JSON (`--format json`), or a CSV made by a template.
 
 Docker writes no times. But the user may have added a time before each line, or in a field.
 """
@@ -25,7 +25,7 @@ from runner.importing.cpu.series import (
 STREAM_S = 0.5
 """Seconds between two samples of a container if `docker stats` streams to a terminal or a file."""
 CALL_S = 2.0
-"""Rough duration of a call of `docker stats --no-stream`, in seconds."""
+"""Seconds that a call of `docker stats --no-stream` takes, roughly; each call writes one sample."""
 _SCREEN = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _PERCENT = re.compile(r"\d+(?:\.\d+)?%")
 _MEMORY = re.compile(r"[0-9.]+(?:[KMGT]i)?B\s*/\s*[0-9.]+(?:[KMGT]i)?B")
@@ -35,29 +35,32 @@ _TIME_FIELDS = ("time", "timestamp", "ts", "@timestamp", "date", "read")
 def read_docker_json(text: str) -> list[Series]:
     """Return the series in the lines of `docker stats --format json`.
 
-    There is no series if the text is of another format.
+    If the text has another format, return no series.
     """
     return _series(_of_json(_SCREEN.sub("", text)), _every_s(text))
 
 
 def read_docker_csv(text: str) -> list[Series]:
-    """Return the series of `--format '{{.Name}},{{.CPUPerc}},{{.MemUsage}}'`, in any order.
+    """Return the series in the lines of `--format '{{.Name}},{{.CPUPerc}},{{.MemUsage}}'`.
 
-    The first percentage of a line is the CPU use, as in all templates of Docker's documentation.
-    There is no series if the text is of another format.
+    The fields of a line may be in any order. The first percentage of a line is the CPU use, as in
+    all templates of Docker's documentation. If the text has another format, return no series.
     """
     return _series(_of_csv(_SCREEN.sub("", text)), _every_s(text))
 
 
 def _every_s(text: str) -> float:
-    """Return the time between two samples; a stream is recognized by its codes for the screen."""
+    """Return the time between two samples: STREAM_S for a stream, and CALL_S for single calls.
+
+    Only a stream contains terminal codes that clear the screen.
+    """
     return STREAM_S if _SCREEN.search(text) else CALL_S
 
 
 def _series(samples: Iterator[Sample], every_s: float) -> list[Series]:
     """Return the series of samples.
 
-    If none has a time, the samples of a container are assumed to be `every_s` apart. Otherwise
+    If no sample has a time, the samples of a container are assumed to be `every_s` apart. Otherwise
     samples without a time are left out.
     """
     found = list(samples)
@@ -117,7 +120,7 @@ def _of_csv(text: str) -> Iterator[Sample]:
 def _time(texts: list[str]) -> Time:
     """Return the first of the texts that is a date or a time since the epoch.
 
-    If there is none, return a time whose clock is `none`.
+    If no text is a time, return a time whose clock is `none`.
     """
     times = (time_of(each) for each in texts)
     dated = (each for each in times if each is not None and each.clock != "relative")

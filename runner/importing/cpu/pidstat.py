@@ -1,4 +1,4 @@
-"""Read what `pidstat -h -u [-r]` of sysstat writes."""
+"""Read the output of `pidstat -h -u [-r]`, a program of sysstat."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _DAY_S = 86_400
 
 
 def read_pidstat(text: str) -> list[Series]:
-    """Return a series for each process; none if the text is of another format.
+    """Return a series for each process; none if the text has another format.
 
-    Times of day are on the date of the first line, in an unknown time zone. With `-H`, pidstat
-    writes seconds since the epoch instead.
+    pidstat writes the date only in its first line, and a time of day in each further line. Both are
+    in an unknown time zone. With `-H`, pidstat writes seconds since the epoch instead.
     """
     return series_of_samples(_samples(text))
 
@@ -39,10 +39,10 @@ def _samples(text: str) -> Iterator[Sample]:
 
 
 def _sample(line: str, columns: list[str], date_s: float, last_s: float) -> Sample | None:
-    """Return the sample of a line; None if the line has none.
+    """Return the sample in a line; None if the line has no sample.
 
-    If the line's time of day is much earlier than the time before it, the sample is of the next
-    day.
+    If the line's time of day is much earlier than the time in the previous line, the sample was
+    taken on the next day.
     """
     cells = line.split()
     if len(cells) > 1 and cells[1] in ("AM", "PM"):
@@ -62,7 +62,7 @@ def _sample(line: str, columns: list[str], date_s: float, last_s: float) -> Samp
 
 
 def _date_s(date: re.Match[str]) -> float:
-    """Return the begin of a day in seconds since the epoch; 0 if the text is no date."""
+    """Return the time at which a date begins, in seconds since the epoch; 0 if it is no date."""
     parts = date.groups()
     if parts[0] is None:
         year, month, day = parts[3:]

@@ -18,7 +18,7 @@ _IN_CORES = (
 
 
 def read_prometheus(text: str) -> list[Series]:
-    """Return the series about CPU use in the answer; none if the text is of another format.
+    """Return the series about CPU use in the answer; none if the text has another format.
 
     A metric `*_seconds_total` is a counter of CPU seconds. Values without a metric's name, such as
     those of `rate()`, are numbers of CPUs in use. A metric `*_bytes` is the memory of the series
@@ -52,7 +52,7 @@ class _Result:
     def series(self, memory: list[_Result]) -> Series:
         """Return the samples of CPU use and memory use.
 
-        The memory use is that of the entry of `memory` with the same labels.
+        The memory use comes from the entry of `memory` that has the same labels.
         """
         rss = np.full(len(self.at_s), math.nan)
         same = [each for each in memory if each.labels == self.labels] or memory

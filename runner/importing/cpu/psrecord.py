@@ -8,10 +8,10 @@ _HEAD = "# Elapsed time"
 
 
 def read_psrecord(text: str) -> list[Series]:
-    """Return the series of the process; none if the text is of another format.
+    """Return the series of the process; none if the text has another format.
 
-    A row has the seconds since psrecord began, CPU use in percent of one core, and resident memory
-    in MiB.
+    A row has the seconds since psrecord began, the CPU use in percent of one core, and the resident
+    memory in MiB.
     """
     if not text.startswith(_HEAD):
         return []

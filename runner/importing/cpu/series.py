@@ -1,4 +1,4 @@
-"""The samples of one process or container, whatever tool took them."""
+"""Samples of one process or container, in one form for all tools that take samples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runner.model import LabError
 
 Floats = npt.NDArray[np.float64]
 Clock = Literal["wall", "local", "relative", "none"]
-"""What a time means.
+"""What the number in a `Time` means.
 
 - `wall`: seconds since the epoch;
 - `local`: seconds since the epoch in an unknown time zone;
@@ -24,7 +24,7 @@ Clock = Literal["wall", "local", "relative", "none"]
 - `none`: nothing, because the tool wrote no times.
 """
 EPOCH_S = 1e8
-"""A number of at least this is a time since the epoch; a lower number is a relative time."""
+"""In a file, a number of at least this is a time since the epoch; a lower number is relative."""
 _UNITS_PER_S = {13: 1e3, 16: 1e6, 19: 1e9}
 """Number of digits of a time since the epoch -> units per second. Seconds have fewer digits."""
 _SIZE = re.compile(r"([0-9.]+(?:e[+-]?\d+)?)\s*([kKMGT]?i?)B?", re.ASCII)
@@ -55,7 +55,7 @@ class Series:
     rss_bytes: Floats
     """Resident memory in bytes; NaN if unknown."""
     note: str = ""
-    """A sentence about what was assumed; empty if nothing was assumed."""
+    """A sentence that says what was assumed about the samples; empty if nothing was assumed."""
 
 
 def series_of_percents(
@@ -65,8 +65,9 @@ def series_of_percents(
     rss_bytes: Sequence[float],
     note: str = "",
 ) -> Series:
-    """Return a series from samples whose CPU use is in percent of one core since the sample before.
+    """Return a series from samples that state the mean CPU use since the previous sample.
 
+    The CPU use is in percent of one core.
     For the first sample, an interval of median length is assumed. The series therefore has an
     additional row, at the begin of this interval. Raise LabError if a time or a value is not
     finite, or if the CPU use is negative.
@@ -99,7 +100,7 @@ def series_of_percents(
 
 
 def time_of(text: str) -> Time | None:
-    """Return a time: a number, or ISO 8601 with or without a zone; None for any other text."""
+    """Return the time in a text: a number, or ISO 8601 with or without a zone; None if neither."""
     text = text.strip().strip("[]")
     try:
         number = float(text)
@@ -123,7 +124,10 @@ def _iso_time(text: str) -> Time | None:
 
 
 def bytes_of(text: str) -> float:
-    """Return a size in bytes: `50.1MiB`, `50.1MiB / 7.6GiB`, `1024`; NaN for any other text."""
+    """Return the size in a text, in bytes; NaN if the text is no size.
+
+    Sizes are for example `50.1MiB`, `50.1MiB / 7.6GiB` (of which the first counts) and `1024`.
+    """
     found = _SIZE.fullmatch(text.partition("/")[0].strip())
     try:
         return float(found[1]) * _FACTORS[found[2]] if found else math.nan
@@ -132,7 +136,7 @@ def bytes_of(text: str) -> float:
 
 
 def percent_of(text: str) -> float:
-    """Return a percentage, with or without its sign; NaN for any other text."""
+    """Return the percentage in a text, which may have the sign `%`; NaN for any other text."""
     try:
         return float(text.strip().removesuffix("%"))
     except ValueError:
@@ -140,7 +144,7 @@ def percent_of(text: str) -> float:
 
 
 def chosen(series: Sequence[Series], wanted: str | None) -> Series:
-    """Return the samples of the server: the series named `wanted`, or the only series.
+    """Return the samples of the server: the series named `wanted`, or the only series in the file.
 
     If several series have this name, return their sum. Raise LabError if there are several series
     and `wanted` is None, or if no series has the name.
@@ -160,7 +164,7 @@ def chosen(series: Sequence[Series], wanted: str | None) -> Series:
 
 
 def _sum(series: Sequence[Series], name: str) -> Series:
-    """Return the sum of several series, at all times at which one of them has a sample."""
+    """Return the sum of several series, at each time at which any of these series has a sample."""
     at_s = np.unique(np.concatenate([each.at_s for each in series]))
     cpu_s = [np.interp(at_s, each.at_s, each.cpu_s) for each in series]
     rss = [np.interp(at_s, each.at_s, each.rss_bytes) for each in series]
@@ -180,7 +184,7 @@ class Sample:
 
 
 def series_of_samples(samples: Iterable[Sample], note: str = "") -> list[Series]:
-    """Return a series for each process or container of the samples."""
+    """Return a series for each process or container that the samples name."""
     by_names: dict[tuple[str, ...], list[Sample]] = {}
     for each in samples:
         by_names.setdefault(each.names, []).append(each)
