@@ -150,7 +150,7 @@ def _storms(server: pd.DataFrame, duration_s: float) -> Events:
         "connection storm",
         accepted,
         storms,
-        "accepted connections were not asked for",
+        "the lab did not ask the server for its accepted connections",
         FEW_ANSWERS,
     )
 
@@ -164,7 +164,7 @@ def _exhausted_pool(server: pd.DataFrame) -> Iterator[Events]:
             "pool exhausted",
             windows,
             _pairs(windows.value[1:] <= 0),
-            "the pool was not asked for",
+            "the lab did not ask the server for its pool",
             2,
         )
 

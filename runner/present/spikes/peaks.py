@@ -133,7 +133,10 @@ def peak_words(found: pd.DataFrame) -> str:
     said = f"{trials} trials gave their server a whole core"
     if not spikes:
         return f"{said}; no server spiked in them. The rows are each trial's highest peak."
-    return f"{said}; {spikes} spikes come first, then the highest peak of each trial without one."
+    return (
+        f"{said}. The table lists {spikes} spikes first, then the highest peak of each trial "
+        "without a spike."
+    )
 
 
 def peak_table(found: pd.DataFrame) -> pd.DataFrame:

@@ -25,10 +25,10 @@ from runner.present.statistics.stats import Floats
 NO_TIMELINE = (
     "This run has no timeline: measure with `--profile` a load of 5 s or more in one piece."
 )
-RECORDED = "A load in one piece that perf recorded, and that is in no comparison."
+RECORDED = "perf recorded this load without a break, so the load is in no comparison."
 KEY = (
-    "Shaded: spikes. Below: the CPU use of each kind of work by perf's samples, and of the "
-    "function of a spike with all that it calls. Each lane has the same scale."
+    "Shaded: spikes. Below: the CPU use, by perf's samples, of a spike's function with all that it "
+    "calls, and of each kind of work. All lanes have the same scale."
 )
 MOST_LANES = 6
 LANE_IN = 0.42
@@ -70,7 +70,7 @@ def ran(tables: Tables) -> Chart:
     timeline = found[0]
     spikes = what_ran(timeline)
     lanes = _lanes(timeline, spikes)
-    said = " ".join(map(ran_words, spikes)) or "It has no spike."
+    said = " ".join(map(ran_words, spikes)) or "There is no spike."
     return Chart(
         _title(timeline, spikes),
         _frame(timeline, lanes),

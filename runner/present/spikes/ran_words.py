@@ -34,8 +34,8 @@ def timeline_words(timeline: Timeline, ran: Sequence[Ran], load: str) -> str:
     spikes = plural(len(ran), "spike") if ran else "no spike"
     return (
         f"{timeline.server} was loaded once more for {timeline.duration_s:.0f} s ({load}) while "
-        f"perf noted which function ran: {spikes} in {number(timeline.track.settled_s)} s. "
-        "Recording takes CPU time itself, so that this load is in no comparison."
+        f"perf recorded which function ran: {spikes} in {number(timeline.track.settled_s)} s. "
+        "Recording itself takes CPU time, so this load is in no comparison."
     )
 
 
@@ -43,15 +43,15 @@ def ran_words(each: Ran) -> str:
     """Return a sentence on what took more CPU time in a spike than around it."""
     spike = each.spike
     begin = (
-        f"Spike {each.number} ({spike.start_s:.2f} s, {spike.length_s:.2f} s long) has "
-        f"{number(each.more_ms)} ms of CPU time more than usual around it"
+        f"Spike {each.number} (at {spike.start_s:.2f} s, {spike.length_s:.2f} s long) took "
+        f"{number(each.more_ms)} ms of CPU time more than is usual around it"
     )
     if each.samples < FEWEST_SAMPLES:
         few = plural(each.samples, "sample")
-        return f"{begin}; {few} of perf are too few to say in which functions."
+        return f"{begin}; {few} of perf are too few to say which functions took that time."
     found = each.function
     if found is None:
-        return f"{begin}, of which no function has most."
+        return f"{begin}; no single function took most of that time."
     part = f"{100 * found.more_ms / each.more_ms:.0f} %"
     if not found.stands_out:
         return f"{begin}, in the same functions as around it: more of the same work."
@@ -82,7 +82,7 @@ def _row(each: Ran) -> dict[str, str]:
             "–" if found is None else printable(found.name.removesuffix(KERNEL))
         ),
         "its share of the spike": "–" if found is None else f"{100 * found.share:.0f} %",
-        "its share around": "–" if found is None else f"{100 * found.usual_share:.1f} %",
+        "its share around it": "–" if found is None else f"{100 * found.usual_share:.1f} %",
         "called by": "–" if found is None else _callers(found),
         "kinds of work, ms more": ", ".join(f"{name} {number(ms)}" for name, ms in kinds) or "–",
     }

@@ -84,8 +84,8 @@ def side_by_side(tables: Tables) -> Chart:
             )
         )
     words = (
-        "Shaded are spikes of one trial of each server: several windows in a row above its usual "
-        "use."
+        "One trial of each server. Shaded: its CPU spikes, several windows in a row above the "
+        "server's usual use."
     )
     sentences = _sentences(shown)
     return Chart(

@@ -27,7 +27,7 @@ from runner.present.spikes.hindrance import Hindrance
 from runner.present.spikes.view import View
 
 NO_TRIAL_TO_LOOK_AT = (
-    "This run has no sealed trial whose server's CPU was sampled, which is what this page is about."
+    "This page shows a sealed trial whose server's CPU was sampled, and this run has no such trial."
 )
 FULL = 0.9
 """If a server uses more than this share of its CPU, it is too close to its limit for spikes."""
@@ -45,9 +45,9 @@ def why(found: pd.DataFrame, trial_id: str) -> str:
     if short:
         looked += f" that {'is' if long_enough == 1 else 'are'} long enough ({short} are too short)"
     if math.isnan(row["deviations"]):
-        return f"No server spiked in the {looked} of this run; of them {highest}"
+        return f"No server spiked in the {looked} of this run; of these trials, {highest}"
     return (
-        f"Of the {looked} of this run it has the spike that stands out most: "
+        f"Of the {looked} of this run, this one has the spike that stands out most: "
         f"{number(row['height_pct'])} % of a core above its baseline, {number(row['deviations'])} "
         f"deviations, {row['start_s']:.2f} s into the load."
     )
@@ -69,28 +69,33 @@ def spike_words(view: View) -> str:
     if math.isnan(server.deviation):
         windows = plural(len(server.windows.value), "window")
         return (
-            f"The load has {windows} of the sampler: at least {ENOUGH} are needed to look for "
+            f"The load has {windows} of the sampler, but at least {ENOUGH} are needed to look for "
             "spikes."
         )
     counted = len(server.counted)
     settling = len(server.spikes) - len(server.counted)
-    begun = f", and {plural(settling, 'spike')} with the begin of load or slice" if settling else ""
+    begun = (
+        f", and {plural(settling, 'spike')} at the beginning of the load or of a slice"
+        if settling
+        else ""
+    )
     found = plural(counted, "spike") if counted else "No spike"
     mean = number(view.case.row["server_cpu_mean_pct"])
     sentences = [f"{found} of the server in {number(server.settled_s)} s{begun}."]
     if len(view.numbered) < len(server.spikes):
-        sentences.append(f"Of these, {len(view.numbered)} in the part shown.")
+        sentences.append(f"Of all these spikes, {len(view.numbered)} are in the part shown.")
     sentences.append(
-        f"A spike is more than {LIMIT:g} deviations, here {number(LIMIT * server.deviation)} % "
-        f"of a core, above the baseline in {server.fewest} windows or more in a row."
+        f"A spike is a stretch of {server.fewest} or more windows in a row in which the CPU use is "
+        f"more than {LIMIT:g} deviations (here {number(LIMIT * server.deviation)} % of a core) "
+        "above the baseline."
     )
     if server.fewest > FEWEST_WINDOWS:
         sentences.append(
-            f"It takes more than {FEWEST_WINDOWS} in a row here, because so many windows stand "
-            "out singly."
+            f"More than {FEWEST_WINDOWS} windows in a row are required here, because many single "
+            "windows stand out."
         )
     if view.peaks:
-        sentences.append(f"Its peak is {peak_words(view)}; its mean {mean} %.")
+        sentences.append(f"The server's CPU peak is {peak_words(view)}; its mean is {mean} %.")
     return " ".join(sentences)
 
 
@@ -109,7 +114,7 @@ def spike_table(view: View) -> pd.DataFrame:
             "length, s": f"{spike.length_s:.2f}",
             "height, % of a core": number(spike.height_pct),
             "cause": cause_words(spike, view.explanations[place - 1]),
-            "meanwhile": ", ".join(happened) or "nothing of what is looked at",
+            "meanwhile": ", ".join(happened) or "no known event",
             "baseline, %": number(spike.baseline_pct),
             "deviations": number(spike.deviations),
             "CPU ms above baseline": number(spike.excess_ms),
@@ -127,12 +132,12 @@ def hindrance_words(view: View) -> str:
     """Return how often something held the server back, and what that means for other numbers."""
     if not view.hindrances:
         return (
-            "Nothing that is looked at held the server back: it was not stopped, and stolen, "
+            "Nothing is known to have held the server back: it was not stopped, and stolen, "
             "throttled and waiting time did not stand out."
         )
     return (
         f"Something held the server back {plural(len(view.hindrances), 'time')}. Response times "
-        "and CPU just after it say nothing about the server."
+        "and CPU use just after such a time say nothing about the server."
     )
 
 
@@ -166,14 +171,14 @@ def _slowest_ms(probe: pd.DataFrame, held: Hindrance) -> float:
 def coincidence_words(view: View) -> str:
     """Return which kinds of events coincide with the spikes more than by chance."""
     if not view.server.counted:
-        return "There is no spike to hold against other events; the table says which there were."
+        return "There is no spike to compare with other events; the table lists the events."
     tied = [kind.kind for kind in view.events if kind.p_holm <= ALPHA]
     if tied:
         return (
-            f"Beyond chance (Holm's p at most {ALPHA:g}) the spikes coincide with: "
+            f"More often than by chance (Holm's p at most {ALPHA:g}), the spikes coincide with: "
             f"{', '.join(tied)}. Coincidence is not causation: both may have another cause."
         )
-    return "With no kind of event do the spikes coincide more than by chance."
+    return "The spikes coincide with no kind of event more often than by chance."
 
 
 def coincidence_table(view: View) -> pd.DataFrame:
@@ -194,7 +199,7 @@ def coincidence_table(view: View) -> pd.DataFrame:
                 "p": number(kind.p),
                 "events": f"{kind.count:,}",
                 "time with one": f"{100 * kind.covered:.1f} %",
-                "looked at every": f"{kind.every_s:.2g} s",
+                "sampled every": f"{kind.every_s:.2g} s",
             }
         rows.append(row)
     return pd.DataFrame(rows).fillna(number(math.nan))
@@ -205,13 +210,13 @@ def reading(kind: Events, spikes: int) -> str:
     if not spikes:
         return "there is no spike"
     if not kind.count:
-        return "there was none"
+        return "there was no such event"
     if math.isnan(kind.p):
-        return "nothing: there was one all the time"
+        return "nothing: there was such an event all the time"
     if kind.p_holm <= ALPHA:
         return "coincides with spikes more than by chance"
     if kind.least_p > ALPHA:
-        return "nothing: too common, or the spikes too few, to differ from chance"
+        return "nothing: events too common, or spikes too few, to differ from chance"
     return "no more than by chance"
 
 
@@ -246,8 +251,8 @@ def _on_a_full_server(view: View) -> str:
     if not mean_pct >= FULL * given_pct:
         return ""
     return (
-        f"The server used {number(mean_pct)} % of the {given_pct:.0f} % of CPU that it was given: "
-        "it was near its CPU limit, so the absence of spikes proves nothing."
+        f"The server used {number(mean_pct)} % CPU and was given {given_pct:.0f} %: it was near "
+        "its CPU limit, so the absence of spikes proves nothing."
     )
 
 
@@ -263,20 +268,20 @@ def _on_events(view: View) -> Iterator[str]:
     ]
     if coarse:
         yield (
-            f"Looked at more coarsely than a spike is long ({usual_s:.2f} s, median): "
-            f"{', '.join(coarse)}. Such an event lies somewhere between two looks: that it "
-            "overlaps a spike says only that it was near."
+            f"Sampled at longer intervals than a spike takes ({usual_s:.2f} s, median): "
+            f"{', '.join(coarse)}. Such an event lies somewhere between two samples, so an overlap "
+            "with a spike shows only that the event was near."
         )
     missing = [kind.kind for kind in view.events if kind.unknown]
     if missing:
-        yield f"Not known of this trial: {', '.join(missing)}."
+        yield f"Not known for this trial: {', '.join(missing)}."
     of_machine = [
         kind.kind
         for kind in view.events
         if kind.kind in ("context switches", "steal") and not kind.unknown
     ]
     if of_machine:
-        yield f"Of the whole machine, not of the server alone: {', '.join(of_machine)}."
+        yield f"Known for the whole machine, not for the server alone: {', '.join(of_machine)}."
 
 
 def _on_the_load(view: View) -> Iterator[str]:
@@ -284,22 +289,22 @@ def _on_the_load(view: View) -> Iterator[str]:
     row = view.case.row
     if not traits_of(row["tool"]).keeps_requests:
         yield (
-            f"{row['tool']} keeps no times of single requests: neither latency nor rate are known "
-            "by second."
+            f"{row['tool']} keeps no times of single requests, so latency and rate of each second "
+            "are unknown."
         )
     if view.case.probe is None:
         yield evidence.NO_PROBE
     settling = len(view.server.spikes) - len(view.server.counted)
     if settling:
         yield (
-            f"{plural(settling, 'spike')} began in the first {SETTLING_S:g} s of load or slice, in "
-            "which connections are opened and the rate rises: listed, but neither counted nor held "
-            "against events."
+            f"{plural(settling, 'spike')} began in the first {SETTLING_S:g} s of the load or of a "
+            "slice, in which connections are opened and the rate rises. Such spikes are listed, "
+            "but neither counted nor compared with events."
         )
     if row["steps"] > 1:
         yield (
-            "The load rises in steps. Spikes and events may both get more frequent with it, and "
-            "then coincide without being tied: the test does not know of steps."
+            "The load rises in steps. Spikes and events may both become more frequent with the "
+            "load, and then coincide without being related, because the test ignores the steps."
         )
 
 
@@ -324,11 +329,11 @@ def control_table(found: pd.DataFrame) -> pd.DataFrame:
         "trials": servers["trials"].map(str),
         "minutes": (seconds / 60).map(number),
         "spikes": servers["spikes"].map("{:,}".format),
-        "a minute": (60 * servers["spikes"] / seconds).map(number),
+        "spikes a minute": (60 * servers["spikes"] / seconds).map(number),
         "share of time": (100 * servers["spike_s"] / seconds).map("{:.2f} %".format),
-        "trials with one": servers["with_one"].map(str),
+        "trials with a spike": servers["with_one"].map(str),
         "highest, % of a core": servers["height_pct"].map(number),
-        "with the load's begin": servers["settling"].map("{:,}".format),
+        "spikes at the beginning": servers["settling"].map("{:,}".format),
     }
     return pd.DataFrame(columns)
 
@@ -349,18 +354,18 @@ def control_words(found: pd.DataFrame, trial_id: str) -> str:
         "collector."
     )
     if not collects.any():
-        return f"{said} No server of this run reports one: there is no control."
+        return f"{said} No server of this run reports one, so there is no control."
     others = alike & ~same & (found["tier"] != CALIBRATION)
     beside = [
-        f"those that report {words}: "
+        f"servers that report {words}: "
         f"{', '.join(_rates(trials) for _, trials in group.groupby('server', sort=True))}"
         for words, group in (("none", found[others & ~collects]), ("one", found[others & collects]))
         if len(group)
     ]
     return (
-        f"{said} Beside it {'; '.join(beside)}."
+        f"{said} For comparison, {'; '.join(beside)}."
         if beside
-        else f"{said} No other server had it: there is no control."
+        else f"{said} No other server was under this load, so there is no control."
     )
 
 

@@ -76,7 +76,10 @@ def categories(tables: Tables) -> Chart:
     title = said[-1] if said else f"Where {servers[0].server}'s CPU time goes"
     words = "The bars of a server add up to its CPU time per request"
     if len(servers) > len(shown):
-        words += f", for the {len(shown) - 1} cheapest and the dearest of {len(servers)} servers"
+        words += (
+            f"; shown are the {len(shown) - 1} cheapest servers and the most expensive of "
+            f"{len(servers)}"
+        )
     made = Chart(
         title,
         _frame(shown, load_words(tables, load)),

@@ -195,8 +195,8 @@ def block_of_difference(root: Frame, less: str, more: str, load: str, source: st
         data=_data(root, {"kind": "difference", "less": less, "more": more}),
         name=f"{more} minus {less}, {load}",
         alt=(
-            f"Flame graph of the difference of {more} and {less}: {total}. Sure kinds of work: "
-            f"{sure or 'none'}."
+            f"Flame graph of the difference of {more} and {less}: {total}. Kinds of work that "
+            f"differ for sure: {sure or 'none'}."
         ),
         caption=(
             f"{more} minus {less} is {total}: {more} takes more in red (+), less in hatched blue "

@@ -122,7 +122,7 @@ def difference_words(found: Difference) -> str:
     total = found.total
     if not total.is_sure:
         both = f"{found.more} and {found.less}"
-        return f"{both} are too close to tell in CPU time per request ({us(total)} µs)."
+        return f"{both} are too close to tell apart by CPU time per request ({us(total)} µs)."
     more, less = (found.more, found.less) if total.mean > 0 else (found.less, found.more)
     sign = 1 if total.mean > 0 else -1
     sure = [
@@ -187,7 +187,7 @@ def remarks(profiles: Profiles, load: str) -> list[str]:
             interval = f" ({100 * cost.low:+.1f} to {100 * cost.high:+.1f} %)"
         said.append(
             f"Recording call stacks changed the CPU time per request by {100 * cost.mean:+.1f} "
-            f"%{interval}: profiled slices are in no comparison."
+            f"%{interval}, so profiled slices are in no comparison."
         )
     for each in profiles.of(load):
         share = each.total.mean / each.cpu_us_per_request
@@ -213,11 +213,11 @@ def database_words(databases: Profiles, load: str) -> tuple[str, ...]:
     found = databases.of(load)
     said = [
         f"Under {each.server}, PostgreSQL takes {work_words(each)}; "
-        f"{100 * each.unknown_share:.0f} % has no known name."
+        f"{100 * each.unknown_share:.0f} % of it is in functions without a known name."
         for each in found
     ]
     return (
         *said,
-        "Debian's PostgreSQL has only the names of its global functions: a static function counts "
-        "for its nearest caller with a name.",
+        "Debian's PostgreSQL has only the names of its global functions, so the time of a static "
+        "function counts for its nearest caller with a name.",
     )

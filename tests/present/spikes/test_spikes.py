@@ -310,8 +310,8 @@ def test_what_is_always_or_never_there_is_not_tested():
     assert (never.covered, never.together) == (0.0, 0) and np.isnan(never.p)
     # Holm's correction is only over the kinds of events that can be tested
     assert tied.p_holm == tied.p <= 0.02
-    assert spike_words.reading(always, 2) == "nothing: there was one all the time"
-    assert spike_words.reading(never, 2) == "there was none"
+    assert spike_words.reading(always, 2) == "nothing: there was such an event all the time"
+    assert spike_words.reading(never, 2) == "there was no such event"
     assert spike_words.reading(tied, 2) == "coincides with spikes more than by chance"
 
 
@@ -320,7 +320,8 @@ def test_events_that_are_too_common_do_not_differ_from_chance():
     test.
     """
     often, _ = hold([10.0], 1, (CYCLE, *[(at, at + 0.2) for at in np.arange(1, 30, 0.5)]))
-    assert often.least_p > ALPHA and spike_words.reading(often, 1).startswith("nothing: too common")
+    assert often.least_p > ALPHA
+    assert spike_words.reading(often, 1).startswith("nothing: events too common")
     none, count = hold([], 1, (CYCLE, (5, 6)))
     assert np.isnan(none.p) and none.count == 1 and count == 0
     assert spike_words.reading(none, 0) == "there is no spike"
@@ -432,14 +433,14 @@ def test_the_control_counts_spikes_by_server():
     found = survey(run())
     table = spike_words.control_table(found).set_index("server")
     gin = table.loc["gin"]
-    assert gin[["spikes", "trials with one", "with the load's begin"]].tolist() == [
+    assert gin[["spikes", "trials with a spike", "spikes at the beginning"]].tolist() == [
         str(len(GIN_SPIKES)),
         "1",
         "1",
     ]
     seconds = 2 * (LOAD_S - 1) + 2 * (synthetic_spikes.WRK_S - 1)
-    assert float(gin["a minute"]) == pytest.approx(60 * len(GIN_SPIKES) / seconds, rel=0.01)
-    assert table.loc["axum", ["spikes", "a minute", "GC cycles/s"]].tolist() == [
+    assert float(gin["spikes a minute"]) == pytest.approx(60 * len(GIN_SPIKES) / seconds, rel=0.01)
+    assert table.loc["axum", ["spikes", "spikes a minute", "GC cycles/s"]].tolist() == [
         "0",
         "0",
         "none reported",
@@ -447,7 +448,9 @@ def test_the_control_counts_spikes_by_server():
     assert "reference (calibration)" in table.index
     said = spike_words.control_words(found, GIN)
     assert "gin 5 spikes in 58.0 s, 5.17 a minute; it reports a garbage collector." in said
-    assert said.endswith("Beside it those that report none: axum 0 spikes in 58.0 s, 0 a minute.")
+    assert said.endswith(
+        "For comparison, servers that report none: axum 0 spikes in 58.0 s, 0 a minute."
+    )
     assert "there is no control" in spike_words.control_words(found.assign(gc_per_s=np.nan), GIN)
 
 
@@ -474,7 +477,7 @@ def test_the_tables_say_what_coincides():
     assert table.loc[CYCLE, "what it says"] == "coincides with spikes more than by chance"
     assert table.loc["steal", "what it says"] == "no more than by chance"
     assert "coincide with: GC cycle" in said(shown)
-    assert "Looked at more coarsely than a spike is long" not in said(
+    assert "Sampled at longer intervals than a spike takes" not in said(
         shown
     )  # an event is known to 0.2 s, and a spike is 0.25 s long
 
@@ -485,7 +488,8 @@ def test_a_part_of_the_load():
         "3",
         "4",
     ]
-    assert "2 in the part shown" in said(shown) and len(shown.server.counted) == len(GIN_SPIKES)
+    assert "2 are in the part shown" in said(shown)
+    assert len(shown.server.counted) == len(GIN_SPIKES)
     assert draw(spikes(shown)).axes[0].get_xlim() == (8.0, 17.0)
 
 
@@ -502,7 +506,7 @@ def test_what_is_not_known_is_said():
     old = of(GIN, old=True, probe=False)
     assert "wrk keeps no times" in wrk and "no probe" in wrk
     assert "the absence of spikes proves nothing" in wrk
-    assert "Not known of this trial: waiting for a CPU, steal, stopped, " in said(old)
+    assert "Not known for this trial: waiting for a CPU, steal, stopped, " in said(old)
     table = spike_words.coincidence_table(old).set_index("event")
     assert table.loc["steal", "what it says"] == "not known: the tables of this run do not have it"
     assert table.loc[CYCLE, "spikes with one"] == "5 of 5"
@@ -565,7 +569,7 @@ def test_the_synthetic_run_of_other_tests_is_read_too(tmp_path):
     assert spike.start_s == pytest.approx(synthetic_run.BURST_AT_S, abs=0.051)
     assert spike.length_s == pytest.approx(synthetic_run.BURST_S, abs=0.101)
     drawn(shown)
-    assert "Not known of this trial" in said(shown)
+    assert "Not known for this trial" in said(shown)
 
 
 # --- all trials, and the tidy frame ---------------------------------------------------------------
