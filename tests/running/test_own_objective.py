@@ -77,4 +77,4 @@ def test_the_answer_is_the_server_s_limit(root):
     answer = kept[kept < broken.min()].max()
     assert 50 <= answer <= 231
     assert len(steps) == 7
-    assert "the highest rate that kept it" in " ".join(made.done.stdout.split())
+    assert "the highest rate that kept the objective" in " ".join(made.done.stdout.split())

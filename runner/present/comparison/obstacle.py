@@ -27,9 +27,9 @@ class Kind(StrEnum):
     REQUESTS_FAILED = "more than 1 in 1000 requests failed"
     TOO_FEW_REQUESTS = "too few requests for the percentile"
     ANOTHER_LIMIT = "another side was the limit"
-    RATE_WAS_SET = "the rate was set, so that it is not the server's"
-    RAMP_WAS_KEPT = "the ramp was kept to its end, so that the rows are those that were asked for"
-    CPUS_WERE_FULL = "its CPUs were full, so that nothing could rise above"
+    RATE_WAS_SET = "the load set the rate, so it is not the server's"
+    RAMP_WAS_KEPT = "the ramp was kept to its end, so the rows are those that were asked for"
+    CPUS_WERE_FULL = "its CPUs were full, so nothing could rise above"
 
 
 @dataclass(frozen=True)

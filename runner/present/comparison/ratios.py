@@ -65,8 +65,9 @@ FRAME_COLUMNS = (
     "why",
 )
 READING = (
-    "Each ratio is of geometric means, within sessions (or blocks), with its 95 % interval. A rate "
-    "that the generator limited is the least that a server can do: its ratio is a bound."
+    "Each ratio compares two geometric means within sessions (or blocks), and has a 95 % interval. "
+    "A rate that the generator limited is a lower bound of what the server can do, so its ratio is "
+    "a bound, too."
 )
 SAME_LOAD = (
     "workload",
@@ -83,9 +84,9 @@ SAME_LOAD = (
 """Trials with equal values in these columns are of the same load, apart from the share of a core.
 """
 LINEAR = (
-    "A share of a core may stand for a core where the rate on it, divided by the share, is the "
-    "rate on the whole "
-    "core: a ratio of 1. Only where the server was the limit in every trial of both."
+    "A share of a core can stand for a whole core if the rate on the share, divided by the share, "
+    "is equal to the rate on the whole core (a ratio of 1). The table has only servers that were "
+    "the limit in every trial on both."
 )
 
 
@@ -349,7 +350,7 @@ def linearity(tables: Tables) -> pd.DataFrame:
                 rates = [number(found.mean_a * float(str(share))), number(found.mean_b)]
                 beside = ratio_words(found.ratio, found.low, found.high)
                 rows.append((*cell, *rates, beside, str(found.blocks or len(part))))
-    names = ("requests/s on it", "on the whole core", "per core, beside the whole", "sessions")
+    names = ("requests/s on the share", "on the whole core", "per core / whole core", "sessions")
     return pd.DataFrame(rows, columns=["server", "load", "share", *names])
 
 

@@ -182,7 +182,7 @@ def findings(tables: Tables) -> list[str]:
         each = "; ".join(f"{row['server']} {words(row)}" for row in ordered)
         few = "" if rows["confidence"].notna().all() else f", {TOO_FEW_SEARCHES} for an interval"
         found.append(
-            f"{search}: the highest rate that kept it, requests/s, median of the searches{few}: "
-            f"{each}."
+            f"{search}: the highest rate that kept the objective, in requests/s, as the median of "
+            f"the searches{few}: {each}."
         )
     return found

@@ -50,13 +50,10 @@ def p99_by_pool_size(tables: Tables) -> Chart:
     """Return the chart of the 99th percentile of the latency by pool size."""
     y = Axis("ms (log scale)", "the p99 latency of inserts in ms", " ms", log=True)
     key = (
-        "Response times at saturation, which rank nobody. Filled: the server was the limit in "
+        "Response times at saturation, which rank no server. Filled: the server was the limit in "
         "every trial."
     )
-    pale = (
-        "These are response times at saturation, which rank nobody; pale: the server was not the "
-        "limit."
-    )
+    pale = "These response times at saturation rank no server; pale: the server was not the limit."
     fact = extreme(SIZES, y, "lowest p99", lowest=True)
     return _by_pool_size(
         tables, "latency_p99_ms", "Inserts: p99 latency by pool size", y, key, fact, pale

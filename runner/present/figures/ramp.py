@@ -140,7 +140,7 @@ def _register(
                 load: (load, _kept([cell for cell in shown if cell.panel == load], tables))
                 for load in dict.fromkeys(cell.panel for cell in shown)
             },
-            nothing="The tables of this run have nothing of it.",
+            nothing="The tables of this run have no samples of these loads.",
             draw=drawn,
             describe=partial(_describe, quantities=quantities),
         )

@@ -238,12 +238,12 @@ def rows_equal_answers(trials: pd.DataFrame) -> str:
         f"{plural(len(known), 'trial')}"
     )
     if not apart.any():
-        return f"{whole}: in each trial as many as answers with 2xx."
+        return f"{whole}, in each trial as many as answers with 2xx."
     count = int((apart > 0).sum())
     most = apart.max()
     return (
-        f"{whole}; in {count} of them up to {most:,.0f} more than 2xx answers: some came too late "
-        "or never."
+        f"{whole}; in {count} of the trials, up to {most:,.0f} more than answers with 2xx, because "
+        "some answers came too late or never."
     )
 
 
@@ -283,8 +283,8 @@ def nothing(tables: Tables, tool: str) -> str:
     """Return a sentence that says why there is no figure of `tool`'s trials."""
     if len(tables.sealed(tool)) and not len(tables.timed(tool)):
         return (
-            f"Every closed load by {tool} was on a share of a core, where a server waits for its "
-            "next period."
+            f"Every closed load by {tool} was on a share of a core, so its response times include "
+            "the server's wait for the next period of its quota."
         )
     return unsealed(tables.of(tool), f"closed-load {tool} trial")
 

@@ -157,7 +157,7 @@ def opener(open_page: Callable[..., T]) -> Callable[..., T]:
             # reader's own, so they are not reported.
             if unknown and not any(isinstance(value, Page) for value in variables.values()):
                 has = f"parameter{'s' * (len(given) > 1)} {captions.joined(list(given))}"
-                raise LabError(f"Unknown parameter {unknown}: this notebook has the {has} only.")
+                raise LabError(f"Unknown parameter {unknown}: this notebook has only the {has}.")
         try:
             return checked(**given)
         except ValidationError as error:
@@ -268,7 +268,8 @@ def _conditions(found: compare.RunComparison, manifests: list[Manifest]) -> Iter
     if not rows:
         yield Paragraph("Machine, engine, CPUs and tools are the same in both runs.")
     yield TextTable(
-        pd.DataFrame(rows), "Compared by force: these conditions change numbers by themselves"
+        pd.DataFrame(rows),
+        "Compared because of force, although these conditions alone change numbers",
     )
     yield Bullets(tuple(compare.provenance(found)))
     sides = dict(zip("AB", map(captions.manifest_facts, manifests), strict=True))
@@ -309,7 +310,7 @@ def open_history(
         figures=last.with_name(f"history-{first.name}--{last.name}"),
         parts={
             "answer": lambda: [Bullets(tuple(findings(found)))],
-            "courses": lambda: [TextTable(table(found), about="Medians by run")],
+            "courses": lambda: [TextTable(table(found), about="Means by run")],
         },
         charts={"history": partial(timeline, found)},
     )

@@ -115,7 +115,7 @@ def ratios_of_servers(tables: Tables) -> Iterator[Block]:
     linear = ratios.linearity(tables)
     if found.empty:
         yield Paragraph(
-            "No load has two servers with five trials each, which a ratio with an interval takes."
+            "No load has two servers with five trials each, which a ratio with an interval needs."
         )
         return
     yield TextTable(found)
@@ -123,7 +123,7 @@ def ratios_of_servers(tables: Tables) -> Iterator[Block]:
     counted = ratios.table(tables, OF_THE_COUNTERS)
     yield TextTable(counted, "By how much: counters, start-up and sizes")
     if not linear.empty:
-        yield TextTable(linear, "Requests/s per core on a share, beside the whole core")
+        yield TextTable(linear, "Requests/s per core: on a share of a core, and on a whole core")
         yield Paragraph(ratios.LINEAR)
 
 
@@ -355,7 +355,7 @@ def claims_answer(tables: Tables) -> Iterator[Block]:
         yield TextTable(pd.DataFrame(reasons), f"{outcome[0].upper()}{outcome[1:]}: {len(alike)}")
     if any(each.remedy == outcomes.SUCH_A_LOAD for each in judged):
         yield Paragraph(
-            f"Where nothing else is said, what decides such a claim is {outcomes.SUCH_A_LOAD}."
+            f"If a reason names no remedy, the claim can be decided by {outcomes.SUCH_A_LOAD}."
         )
 
 

@@ -27,7 +27,7 @@ from runner.present.spikes.hindrance import Hindrance
 from runner.present.spikes.view import View
 
 NO_TRIAL_TO_LOOK_AT = (
-    "This page shows a sealed trial whose server's CPU was sampled, and this run has no such trial."
+    "This page is about one trial, but this run has no sealed trial whose server's CPU was sampled."
 )
 FULL = 0.9
 """If a server uses more than this share of its CPU, it is too close to its limit for spikes."""

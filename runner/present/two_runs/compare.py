@@ -456,7 +456,7 @@ def ratios(found: RunComparison, looks: Mapping[str, Identity]) -> Chart:
         "these trials would have missed more than once in five times."
     )
     if any(row.floor > 1 for row in found.comparisons):
-        key += " Dotted: what noise alone made of one program under two labels."
+        key += " Dotted: the ratio that noise alone made between two labels of one program."
     if found.fail_above_pct is not None:
         key += f" Upright tick: {found.fail_above_pct:g} % worse, the border of a regression."
     sizes = [side.trials for row in found.comparisons for side in (row.a, row.b)]

@@ -195,9 +195,10 @@ def findings(found: History) -> list[str]:
             f"were followed show no lasting change.{few}"
         ),
         *(
-            f"{course.server}, {course.load}: {course.quantity} is {change.ratio:.3f} times what "
-            f"it was since run {change.at} ({found.days[change.at - 1]}), "
-            f"{'worse' if change.worse else 'better'} (p = {change.p:.2g})."
+            f"{course.server}, {course.load}: since run {change.at} "
+            f"({found.days[change.at - 1]}), {course.quantity} is {change.ratio:.3f} times its "
+            f"earlier value, which is {'worse' if change.worse else 'better'} "
+            f"(p = {change.p:.2g})."
             for course in found.courses
             for change in course.changes
         ),
@@ -247,7 +248,7 @@ def timeline(found: History) -> Chart:
         identities(pd.concat([each.trials for each in found.tables], ignore_index=True)),
         "Means of the trials with their 95 % intervals, or minimum and maximum of fewer than "
         f"{FEWEST_TRIALS} trials.\nData: runs {runs}.",
-        key=f"Ring: from this run on the value is another one.{shown * (len(panels) > PANELS)}",
+        key=f"Ring: first run with the changed value.{shown * (len(panels) > PANELS)}",
         noun="load and quantity",
         facts=(extreme(Axis("run"), Axis("mean"), "highest mean"),),
         draw=Shared(mark=bars, finish=_finish),

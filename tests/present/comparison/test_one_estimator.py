@@ -131,13 +131,14 @@ def on_shares(tables: Tables) -> Iterator[Quotient]:
     whole core.
     """
     for row in ratios.linearity(tables).to_dict("records"):
-        here = rounded(row["requests/s on it"])
+        here = rounded(row["requests/s on the share"])
         each = Rounded(*(end / float(row["share"]) for end in here))
         whole = rounded(row["on the whole core"])
-        said = re.match(rf"({NUMBER}) \[", row["per core, beside the whole"])
+        said = re.match(rf"({NUMBER}) \[", row["per core / whole core"])
         assert said, row
         assert each.over(whole).overlaps(rounded(said[1])), row
-        yield Quotient(said[1], row["requests/s on it"], row["on the whole core"], row["load"])
+        on_share = row["requests/s on the share"]
+        yield Quotient(said[1], on_share, row["on the whole core"], row["load"])
 
 
 def test_the_rate_per_core_is_that_of_the_rates_beside_it():

@@ -152,11 +152,11 @@ def test_the_samples_quota_is_the_dashed_line() -> None:
 def test_rows_are_as_many_as_the_answers_were(three: Tables) -> None:
     total = sum(known.answered(server, s) for server in known.THREE for s in range(SECONDS))
     every = (
-        f"{3 * total:,} rows were in the database after 9 trials: in each trial as many as answers"
+        f"{3 * total:,} rows were in the database after 9 trials, in each trial as many as answers"
     )
     assert every in captions.rows_equal_answers(three.ramps(database=True))
     unequal = captions.rows_equal_answers(three.trials[three.trials["tool"] == "wrk"])
-    assert "in 45 of them up to 2 more than 2xx answers" in unequal
+    assert "in 45 of the trials, up to 2 more than answers with 2xx" in unequal
 
 
 def test_window_means_leave_out_what_was_not_sampled() -> None:

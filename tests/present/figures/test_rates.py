@@ -314,8 +314,8 @@ def test_the_highest_rate_of_each_server_is_bracketed(tables: Tables) -> None:
     )
     assert searches.words(echo.to_dict()) == f"at least {echo['kept_rps']:,.0f} (k6 was the limit)"
     assert searches.findings(tables) == [
-        "rates, search for p99 <= 10 ms: the highest rate that kept it, requests/s, median of "
-        "the searches: "
+        "rates, search for p99 <= 10 ms: the highest rate that kept the objective, in requests/s, "
+        "as the median of the searches: "
         f"axum {table.loc['axum', 'kept_rps']:,.0f}; gin {table.loc['gin', 'kept_rps']:,.0f}; "
         f"echo at least {echo['kept_rps']:,.0f} (k6 was the limit)."
     ]

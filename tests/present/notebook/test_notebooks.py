@@ -127,7 +127,7 @@ def test_papermill_inside_notebooks_with_a_run(lab, tmp_path):
 WRONG = [
     (
         ("-p", "bogus", "1"),
-        "LabError: Unknown parameter bogus: this notebook has the parameter run only.",
+        "LabError: Unknown parameter bogus: this notebook has only the parameter run.",
     ),
     (("-p", "run", "nope"), "LabError: There is no run 'nope': "),
 ]

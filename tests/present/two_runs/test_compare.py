@@ -481,4 +481,5 @@ def test_the_notebook_shows_the_same(weeks, tmp_path):
     given = {"runs": runs, "force": False, "fail_above": None}
     notebooks.execute(ROOT / "notebooks" / "history.ipynb", given, executed)
     assert notebooks.figures_shown(executed) == ["history"]
-    assert "times what it was since run 4" in executed.read_text()
+    assert "since run 4 (" in executed.read_text()
+    assert "times its earlier value" in executed.read_text()

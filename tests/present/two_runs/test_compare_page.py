@@ -79,7 +79,7 @@ def test_other_conditions_are_shown_where_they_were_forced(in_lab, capsys):
     for part in ("conditions", "left out"):
         page.show_part(part)
     said = plain(capsys.readouterr().out)
-    assert "Compared by force" in said and "cpus 2 4" in said
+    assert "Compared because of force" in said and "cpus 2 4" in said
     assert "Every cell of either run is in the other one" in said
 
 
