@@ -1,4 +1,4 @@
-"""Texts around figures: load, number of trials, limits, and machine."""
+"""Write the texts around figures, which name load, number of trials, limits, and machine."""
 
 import math
 from collections.abc import Sequence
@@ -23,12 +23,15 @@ HOW_SERVERS_RAN = {
     "process": ", servers as plain processes",
     "attached": ", a server that was running before the run",
 }
-"""A manifest's word for the engine -> how the servers ran, to follow other words."""
+"""A manifest's word for the engine -> a phrase that says how the servers ran."""
 DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
 
 
 def load_words(trials: pd.DataFrame) -> str:
-    """Return in words how one load was driven: as open or closed loop, with its rate or users."""
+    """Return words that say how one load was driven: in an open loop or in a closed loop.
+
+    The words include the rate of an open loop, or the users of a closed loop.
+    """
     first = trials.iloc[0].to_dict()
     size = first.get("pool_size", math.nan)
     pool = "" if math.isnan(size) else f", pool of {size:.0f}"
@@ -41,10 +44,11 @@ def load_words(trials: pd.DataFrame) -> str:
 
 
 def load_heading(trials: pd.DataFrame, quantity: str) -> str:
-    """Return how the trials of one load were driven, and what this implies for `quantity`.
+    """Return a text that says how a load was driven, and what this implies for `quantity`.
 
-    A closed loop without think time is always at saturation: its mean response time is N / X
-    (Little's law). A user's script may pause between requests, so its load implies nothing.
+    A closed loop without think time is always at saturation, because its mean response time is
+    N / X (Little's law). A user's script may pause between requests, so nothing follows from its
+    load.
     """
     first = trials.iloc[0]
     is_saturated = first["load_model"] != "open" and first["workload"] != OWN_SCRIPT
@@ -54,7 +58,7 @@ def load_heading(trials: pd.DataFrame, quantity: str) -> str:
 def load_headings(trials: pd.DataFrame, quantity: str) -> dict[str, tuple[str, str]]:
     """Return, for each load, the name of its workload and the text of `load_heading`.
 
-    If the loads differ in their terms (such as quota or idle CPUs), the name also has the terms.
+    If the loads differ in their terms (such as quota or idle CPUs), the name includes the terms.
     """
     differ = trials["terms"].nunique() > 1
     headings = {}
@@ -66,7 +70,7 @@ def load_headings(trials: pd.DataFrame, quantity: str) -> dict[str, tuple[str, s
 
 
 def verdict_counts(trials: pd.DataFrame) -> str:
-    """Return how often each verdict occurs, the most frequent first: `generator-bound 3 of 3`."""
+    """Return each verdict with its count, the most frequent first: `generator-bound 3 of 3`."""
     counts = (
         trials["verdict"].value_counts().sort_index().sort_values(ascending=False, kind="stable")
     )
@@ -74,7 +78,7 @@ def verdict_counts(trials: pd.DataFrame) -> str:
 
 
 def joined(names: Sequence[str]) -> str:
-    """Return `a`, `a and b` or `a, b and c`; without names `none`."""
+    """Return `a`, `a and b` or `a, b and c`; return `none` if there are no names."""
     return (
         names[0]
         if len(names) == 1
@@ -85,7 +89,7 @@ def joined(names: Sequence[str]) -> str:
 
 
 def trial_counts(trials: pd.DataFrame) -> str:
-    """Return the numbers of sealed trials, of repeated attempts, and of trials left out.
+    """Return a text with the numbers of sealed trials, repeated attempts, and trials left out.
 
     The text also says how many sealed trials there are per server and load.
     """
@@ -102,9 +106,10 @@ def trial_counts(trials: pd.DataFrame) -> str:
 
 
 def measured(tables: Tables) -> str:
-    """Return when, where and how a run was measured, and its number of trials, as a sentence.
+    """Return a sentence that says when, where and how a run was measured, and with how many trials.
 
-    What the manifest does not say is left out. Return an empty text if no trial was sealed.
+    The sentence omits facts that are not in the manifest. Return an empty text if no trial was
+    sealed.
     """
     if sealed_trials(tables.trials).empty:
         return ""
@@ -170,9 +175,9 @@ def manifest_facts(manifest: Manifest) -> dict[str, str]:
 
 
 def beside_containers(manifest: Manifest) -> str:
-    """Return the servers that ran as plain processes beside containers, to follow other words.
+    """Return a clause that names the servers that ran as plain processes beside containers.
 
-    Return an empty text if there are none.
+    Return an empty text if there are no such servers.
     """
     names = manifest.campaign.processes
     if not names:
@@ -199,9 +204,9 @@ def compilers(manifest: Manifest, servers: Sequence[str]) -> str:
 
 
 def database_place(manifest: Manifest) -> str:
-    """Return how many CPUs PostgreSQL has, and whether it shares them with the load generator.
+    """Return a sentence on how many CPUs PostgreSQL has, and if it shares them with the generator.
 
-    Return an empty text if this is unknown.
+    Return an empty text if PostgreSQL's CPUs are unknown.
     """
     cpus = manifest.placement.database
     if not cpus:
@@ -212,7 +217,10 @@ def database_place(manifest: Manifest) -> str:
 
 
 def durability(manifest: Manifest) -> str:
-    """Return the database's version and durability settings; empty without a database."""
+    """Return the database's version and durability settings as a text.
+
+    Return an empty text for a run without a database.
+    """
     facts = manifest.database
     if facts is None:
         return ""
@@ -225,9 +233,9 @@ def durability(manifest: Manifest) -> str:
 
 
 def rows_equal_answers(trials: pd.DataFrame) -> str:
-    """Return whether the database has as many rows as there were 2xx answers, with the number.
+    """Return a sentence that says whether the database has a row for each 2xx answer.
 
-    Return an empty text if no trial has both counts.
+    The sentence gives the numbers. Return an empty text if no trial counted both rows and answers.
     """
     known = trials[trials["rows_inserted"].notna() & trials["inserts"].notna()]
     if known.empty:
@@ -253,9 +261,10 @@ def caption(tables: Tables, words: str = "") -> str:
 
 
 def provenance(tables: Tables) -> str:
-    """Return where a run's figures come from: run, trials, verdicts, engine, machine and tools.
+    """Return a text that says where a run's figures come from.
 
-    This text is written into the metadata of figures' files, and at the end of pages.
+    The text names run, trials, verdicts, engine, machine and tools. It is written into the metadata
+    of each figure's files, and at the end of pages.
     """
     manifest = tables.manifest
     tools = ", ".join(f"{name} {version}" for name, version in manifest.tools.items())
@@ -292,7 +301,8 @@ def nothing(tables: Tables, tool: str) -> str:
 def unsealed(trials: pd.DataFrame, noun: str) -> str:
     """Return a sentence that says why no trial can be shown.
 
-    Either there are no trials, or no trial is sealed. `noun` is the word for a trial.
+    The reason is that there are no trials, or that no trial is sealed. `noun` is the word for a
+    trial in the sentence.
     """
     if trials.empty:
         return f"This run has no {noun}s to show."
@@ -304,6 +314,6 @@ def unsealed(trials: pd.DataFrame, noun: str) -> str:
 def printable(name: str) -> str:
     """Return a symbol's name with a replacement for each character that is not printable.
 
-    Pages cannot show such characters, or the characters would hide others.
+    A page could not show such a character, or the character would hide other characters.
     """
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in name)

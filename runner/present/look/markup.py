@@ -1,4 +1,4 @@
-"""The blocks of which pages and posts consist, and their output as HTML and Markdown by templates.
+"""Define the blocks of pages and posts, and print the blocks as HTML or Markdown with templates.
 
 The module also makes the HTML page around the blocks.
 """
@@ -29,9 +29,9 @@ NUMBER = re.compile(
     rf"(≥ |< )?[-–]?[\d,.]*( ?%)?(–[\d,.]+)?( ±[\d,.]+ ?%)?( \[[\d,.]+–[\d,.]+\])?"
     rf"( {NOT_RANKED})?|{NOT_LOADED}"
 )
-"""Pattern of a cell that has a number, a range, `–` or `NOT_LOADED`.
+"""Pattern of a cell that contains a number, a range, `–` or `NOT_LOADED`.
 
-Columns of such cells are aligned right.
+A column that consists of such cells is aligned right.
 """
 LABEL = re.compile(
     r'(?<=<div class="table" role="region" aria-label=")[^"]*(?=")'
@@ -42,14 +42,14 @@ LABEL = re.compile(
 The second form is needed because nbconvert sorts the attributes of a tag.
 """
 FLAME = '<figure class="flame">'
-"""Start of a flame graph in HTML; a text cannot contain it, because texts are escaped."""
-LONG = 20  # a column is wrapped if it has a text with more characters
+"""Start of a flame graph in HTML. No text can contain this start, because texts are escaped."""
+LONG = 20  # a column may wrap its texts if one of them has more characters than this
 UNIT_SLASH = re.compile(r"(?<=\w)/(?=\w{3})")
 """Pattern of a slash in a unit; a line may break after this slash."""
 INTERVAL = re.compile(r"\[[^\]\[<>]+\]|±[\d,.]+ ?%")
 """Pattern of the interval of a number; no line may break inside it."""
 MOST_COLUMNS_OF_A_PHONE = 5
-"""A table with more columns than this becomes cards on a phone, one for each row."""
+"""If a table has more columns than this, each of its rows becomes a card on a phone."""
 SPECIAL = re.compile(r"[\\*~]|<(?=[A-Za-z/!?])|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])|\](?=[(\[:])")
 """Characters that Markdown would take as markup."""
 
@@ -74,7 +74,8 @@ class Paragraph:
 class Bullets:
     """A list of sentences, which is highlighted if `warn` is True.
 
-    If `folded` is not empty, HTML hides the list behind this line until the reader opens it.
+    If `folded` is not empty, HTML hides the list behind the line `folded` until the reader opens
+    the list.
     """
 
     sentences: tuple[str, ...]
@@ -104,11 +105,11 @@ class TextTable:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure in the files NAME.svg and NAME.png; its dark version has the suffix `-dark`.
+    """A figure in the files NAME.svg and NAME.png; the dark version has the suffix `-dark`.
 
-    `caption` says what is shown, and names the run. Sizes are CSS pixels; the PNG has two pixels
-    per CSS pixel. `trial_id` is empty if the figure is about the whole run. If `inside` is True,
-    the file is embedded in the page; otherwise the page has a link to the file.
+    `caption` says what the figure shows, and names the run. Sizes are in CSS pixels; the PNG has
+    two pixels per CSS pixel. `trial_id` is empty if the figure is about the whole run. If `inside`
+    is True, the file is embedded in the page; otherwise the page refers to the file.
     """
 
     folder: Path
@@ -123,10 +124,10 @@ class Picture:
 
 @dataclass(frozen=True)
 class Flame:
-    """A flame graph: a static SVG, which the page's script replaces by one with search and zoom.
+    """A flame graph: a static SVG that the page's script replaces by a graph with search and zoom.
 
-    The script (viewer/viewer.js) draws it from `data`. Sizes are CSS pixels. Unless `opened` is
-    True, HTML hides the graph behind its name until the reader opens it.
+    The script (viewer/viewer.js) draws the graph from `data`. Sizes are in CSS pixels. Unless
+    `opened` is True, HTML hides the graph behind its name until the reader opens the graph.
     """
 
     svg: str
@@ -141,7 +142,7 @@ class Flame:
 
 @dataclass(frozen=True)
 class Code:
-    """Code, or a command, printed unchanged; `language` tells highlighters its language."""
+    """Code or a command, which is printed unchanged; `language` is for syntax highlighters."""
 
     text: str
     language: str = ""
@@ -196,9 +197,9 @@ def _rendered(template: str, blocks: Iterable[Block]) -> list[str]:
 
 @cache
 def templates() -> Environment:
-    """Return the environment with the templates and the functions that they call.
+    """Return the environment with the templates and the functions that templates call.
 
-    The HTML templates escape texts.
+    HTML templates escape texts.
     """
     found = Environment(
         loader=FileSystemLoader(Path(__file__).with_name("templates")),
@@ -214,8 +215,8 @@ def templates() -> Environment:
         "table": literal_table,
         "columns": _columns,
     }
-    # Embed SVGs as data URIs. SVGs in the page itself would share ids and styles with each other,
-    # and would have no alternative text.
+    # Embed SVGs as data URIs. As elements of the page, several SVGs would share ids and styles, and
+    # would have no alternative text.
     found.filters["data_uri"] = lambda svg: _data_uri(svg.read_bytes())
     found.filters["svg_uri"] = lambda svg: _data_uri(svg.encode())
     found.filters["fenced"] = fenced
@@ -234,7 +235,7 @@ def prose(text: str) -> Markup:
 
 
 def quantity(text: str) -> Markup:
-    """Return a cell with a number as HTML, with the places at which a line may break.
+    """Return the text of a cell with a number as HTML that says where a line may break.
 
     A line may break after the slash of a unit, but not inside an interval.
     """
@@ -243,23 +244,23 @@ def quantity(text: str) -> Markup:
 
 
 def literal(text: str) -> str:
-    """Return a text escaped for Markdown; backticks stay, so they still mark code."""
+    """Return a text escaped for Markdown; backticks are not escaped, so they still mark code."""
     return SPECIAL.sub(r"\\\g<0>", text)
 
 
 def fenced(text: str, language: str) -> str:
-    """Return code as Markdown, between fences with more backticks than the code itself has."""
+    """Return code as Markdown, between fences that are longer than any backticks in the code."""
     longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
 
 
 def page(title: str, body: str, description: str = "", image: str = "") -> str:
-    """Return an HTML page around `body`, which loads no files except those that `body` names.
+    """Return an HTML page around `body`.
 
-    If `body` has flame graphs, the page has their script, otherwise it has no script. `title` and
-    `description` are text; `body` is HTML. `image` is the file of the picture that other sites show
-    beside a link to the page.
+    The page loads no files except those that `body` names. It contains a script only if `body` has
+    flame graphs. `title` and `description` are text; `body` is HTML. `image` is the file of the
+    picture that other sites show beside a link to the page.
     """
     seen: Counter[str] = Counter()
 
@@ -267,7 +268,7 @@ def page(title: str, body: str, description: str = "", image: str = "") -> str:
         seen[found[0]] += 1
         return f"{found[0]} ({seen[found[0]]})" if seen[found[0]] > 1 else found[0]
 
-    # Number the tables that have the same label, because a screen reader lists tables by label.
+    # If tables have the same label, add numbers, because a screen reader lists tables by label.
     template = templates().get_template("page.html")
     apart = LABEL.sub(label, body)
     return template.render(
@@ -284,7 +285,8 @@ def page(title: str, body: str, description: str = "", image: str = "") -> str:
 def viewer() -> str:
     """Return the script for flame graphs.
 
-    It consists of d3-flame-graph, the parts of d3 that d3-flame-graph needs, and our viewer.js.
+    The script consists of d3-flame-graph, the parts of d3 that d3-flame-graph needs, and the lab's
+    own viewer.js.
     """
     folder = Path(__file__).with_name("viewer")
     files = tomllib.loads((folder / "origins.toml").read_text(encoding="utf-8"))["file"]
@@ -313,9 +315,9 @@ def to_markdown(frame: pd.DataFrame) -> str:
 def _columns(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the name, the HTML tag of the cells, and the CSS classes of each column.
 
-    The cells of the first column are the names of the rows. If they are not unique, but unique
-    together with the second column, both columns name the rows. Numbers are aligned right, and
-    columns with long texts are wider.
+    The cells of the first column are the names of the rows. If these names are not unique, but are
+    unique together with the second column, both columns name the rows. Numbers are aligned right,
+    and columns with long texts are wider.
     """
     first = frame.iloc[:, :1]
     both = frame.iloc[:, :2]

@@ -1,4 +1,4 @@
-"""Numbers as a person writes them: quantities and ratios with intervals."""
+"""Print quantities and ratios with intervals as a person would write them."""
 
 import math
 

@@ -1,6 +1,6 @@
-"""The look of each server, the same in all figures.
+"""Define the look of each server, which is the same in all figures.
 
-The hue shows the language; shade, marker and dashes show the framework.
+The hue shows the language. Shade, marker and dashes show the framework.
 """
 
 from collections.abc import Iterable
@@ -54,10 +54,11 @@ KNOWN = {
 }
 """(language, framework) -> look.
 
-The colours were found by a random search near the colours that were used before. Each has a
+The colours were found by a random search near the colours that were used before. Each colour has a
 contrast of at least 3 : 1 with the page. On light and on dark pages, any two colours differ by at
-least 18 in CIELAB, also for people without red cones or without green cones. For people without
-blue cones they differ by at least 16 (Machado, Oliveira and Fernandes 2009).
+least 18 in CIELAB. This is also true for people without red cones or without green cones. For
+people without blue cones, any two colours differ by at least 16 (Machado, Oliveira and Fernandes
+2009).
 """
 REFERENCE = Identity("#4D4D4D", "#BDBFC4", "x", DOTS)
 PROBE = Identity("#767676", "#97999D", "", (0, (3.2, 1.4)))
@@ -67,7 +68,10 @@ FAMILIES = {
     "go": (("#6C7EC9", "#99A3E1"), ("#1C3A6B", "#E2E0FF"), ("#2A8B9F", "#5EB3C5")),
     "c": (("#00573F", "#A1ECCD"), ("#43A288", "#499A7A")),
 }
-"""Language -> further shades of its hue, for frameworks not in KNOWN: (on white, on dark)."""
+"""Language -> further shades of the language's hue, for frameworks that are not in `KNOWN`.
+
+Each shade is a pair: (on white, on dark).
+"""
 OTHER_FAMILIES = (
     (("#B8608F", "#D78EB3"), ("#723663", "#F5B5E5"), ("#BE72A8", "#BC779E")),
     (("#7A6B0C", "#CBB97B"), ("#91801E", "#B2A364"), ("#4E4514", "#EEDC9C")),
@@ -82,8 +86,8 @@ SHADE_EDGE = ("#E9B44C", "#8F6E24")
 def to_rgb(color: str) -> tuple[float, float, float]:
     """Return the shares of red, green and blue, 0 to 1, in a colour `#RRGGBB`.
 
-    It does the same as matplotlib's function, so that commands that draw nothing need not load
-    matplotlib.
+    matplotlib has such a function, too. This one exists so that commands that draw nothing need not
+    load matplotlib.
     """
     red, green, blue = bytes.fromhex(color.removeprefix("#"))
     return red / 255, green / 255, blue / 255
@@ -115,12 +119,12 @@ def legible(color: str, paper: str = WHITE) -> str:
 
 
 def pale(color: str, paper: str = WHITE) -> str:
-    """Return a less prominent shade of a colour, whose hue can still be recognised.
+    """Return a less prominent shade of a colour; its hue can still be recognised.
 
     The colour is mixed with a grey that is similar to the background. Usual lines have a contrast
-    of 3 : 1 against the background (WCAG 2.2, 1.4.11). Pale lines, which mean that servers must not
-    be ranked by them, have 2 : 1. That is still more than the contrast of the grid (1.3 : 1) and of
-    the lines of other servers in the background (1.6 : 1 to 1.9 : 1).
+    of 3 : 1 against the background (WCAG 2.2, 1.4.11). Pale lines, by which servers must not be
+    ranked, have a contrast of 2 : 1. This is still more than the contrast of the grid (1.3 : 1) and
+    of the lines of other servers in the background (1.6 : 1 to 1.9 : 1).
     """
     grey = 0.78 if paper == WHITE else 0.28
     return to_hex(tuple(0.45 * np.array(to_rgb(color)) + 0.55 * grey))
@@ -135,9 +139,9 @@ def identities(trials: pd.DataFrame) -> dict[str, Identity]:
     """Return the look of each server of a run, sorted by language, then by name.
 
     Pass all trials of the run, so that a server has the same look in all figures. If several
-    servers use one framework, the server that has the framework's name gets the framework's look.
-    If there is no such server, the first server gets it. Calibration servers come last, and all
-    have the same look.
+    servers use one framework, the server with the framework's name gets the framework's look. If no
+    server has this name, the first server gets the look. Calibration servers come last, and all of
+    them have the same look.
     """
     servers = trials.drop_duplicates("server")[
         ["server", "language", "framework", "tier"]

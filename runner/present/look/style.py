@@ -1,4 +1,4 @@
-"""Style of figures: sizes, panels, round ticks, labels, and reproducible files."""
+"""Style figures: sizes, panels, round ticks, labels, and reproducible files."""
 
 import functools
 import io
@@ -29,11 +29,11 @@ WIDTH_IN = 7.0
 PNG_DPI = 200  # two pixels per CSS pixel, if the figure is 700 CSS pixels wide
 TALLEST_IN = 16.0  # 1,600 pixels on a page 700 pixels wide
 LEAST_OF_PANEL = 0.4
-"""If a figure would be too tall, its panels shrink to no less than this share of their height."""
+"""If a figure would be too tall, its panels shrink, but at most to this share of their height."""
 TITLE_PT = 15.5
 TEXT_PT = 12.5
 SMALL_PT = 12.0
-"""Font sizes. On a phone 390 pixels wide, 12 pt appear as letters of 9.3 pixels."""
+"""Font sizes. On a phone that is 390 pixels wide, letters of 12 pt appear 9.3 pixels high."""
 LINE = 1.3  # line height as a multiple of the font size
 LINE_IN = SMALL_PT * LINE / 72
 INK, SOFT, GREY = (
@@ -46,10 +46,10 @@ BEHIND, GRID = (
     "#CFCFCF",
     "#E6E6E6",
 )
-"""Colours of the other servers' lines behind a panel's server, and of the grid."""
+"""Colours of the other servers' lines behind a panel's own server, and of the grid."""
 HINTING = 1.03
-"""Factor by which drawn text may be wider than computed, because letters start on whole pixels."""
-STEPS = ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))  # ticks within a decade, from many to few
+"""Drawn text may be wider than computed by this factor, because letters start on whole pixels."""
+STEPS = ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))  # sets of ticks in a decade, finest first
 APART_IN = 0.08  # minimum distance between labels of the x axis, in inches
 NO_BREAK = "\u00a0"
 UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|s|CPUs?)(?:\W|$))")
@@ -106,9 +106,9 @@ def page(
 ) -> tuple[Figure, list[list[Axes]]]:
     """Return a figure of the blog's width with title, key, caption and rows of empty panels.
 
-    The figure is as high as its content. If it would be taller than `TALLEST_IN`, its panels are
-    made lower if they `may_shrink`. Panels with rows of text may not shrink. `below_in` is
-    additional space below the lowest panels.
+    The figure is as high as its content. If the figure would be taller than `TALLEST_IN`, the
+    panels become lower, unless `may_shrink` is False. Pass False for panels with rows of text.
+    `below_in` is additional space below the lowest panels.
     """
     room = WIDTH_IN - 0.2
     heads = wrap(title, TITLE_PT, room, "bold")
@@ -156,8 +156,8 @@ def heading(
 ) -> None:
     """Write a heading `above_in` above a panel: `name` in bold, and `words` below the name.
 
-    Either text may be empty. The heading starts `indent_in` to the left of the panel, but not left
-    of the figure's margin.
+    Either text may be empty. The heading starts `indent_in` to the left of the panel, but not
+    further left than the figure's margin.
     """
     figure = figure_of(ax)
     box = ax.get_position()
@@ -172,7 +172,7 @@ def heading(
 
 
 def short(name: str, longest: int = 16) -> str:
-    """Shorten a name to at most `longest` characters, the last of which is an ellipsis."""
+    """Return a name unchanged, or shortened to `longest` characters that end with an ellipsis."""
     return name if len(name) <= longest else name[: longest - 1] + "…"
 
 
@@ -210,7 +210,10 @@ def label_room(names: Sequence[str]) -> float:
 
 
 def name_rows(ax: Axes, servers: Sequence[str], looks: Mapping[str, Identity]) -> None:
-    """Turn a panel into rows, one per server, the first on top, with coloured names on the left."""
+    """Divide a panel into a row per server, with the servers' coloured names on the left.
+
+    The first server is on top.
+    """
     ax.set_ylim(len(servers) - 0.4, -0.6)
     ax.set_yticks(range(len(servers)), [short(name) for name in servers])
     ax.tick_params(axis="y", length=0)
@@ -238,7 +241,7 @@ def plain(value: float) -> str:
 
 
 def even_axis(ax: Axes, axis: str, *, whole: bool = False) -> None:
-    """Give a linear axis as many round ticks as fit; only whole numbers if `whole`."""
+    """Give a linear axis as many round ticks as fit; with `whole`, only ticks at whole numbers."""
     width, height = size_in(ax)
     room = round(width / 0.75) if axis == "x" else round(height / 0.38)
     target = getattr(ax, f"{axis}axis")
@@ -265,10 +268,10 @@ def log_axis(
 ) -> None:
     """Give a logarithmic axis as many round ticks (0.1, 0.2, 0.5, 1, 2, 5 …) as fit.
 
-    Call it when the limits are final. `choices` are sets of ticks to choose from instead of the
-    usual ones, from fine to coarse. The first set is used whose ticks are at least `apart_in` apart
-    (0: so far that their labels do not overlap) and of which at least `fewest` ticks are inside the
-    limits.
+    Call this function when the limits are final. `choices` are sets of ticks, from fine to coarse,
+    that replace the usual sets. The function uses the first set with ticks at least `apart_in`
+    apart and with at least `fewest` ticks inside the limits. If `apart_in` is 0, ticks need only be
+    so far apart that their labels do not overlap.
     """
     low, high = sorted(getattr(ax, f"get_{axis}lim")())
     inch = size_in(ax)[0 if axis == "x" else 1] / math.log10(high / low)
@@ -287,10 +290,10 @@ def log_axis(
 
 
 def ticks_across(ax: Axes, ticks: Sequence[float], label: Callable[[float], str] = plain) -> None:
-    """Give the x axis those of the ascending `ticks` whose labels do not overlap.
+    """Give the x axis the ascending `ticks`, except ticks whose labels would overlap others.
 
-    The lowest tick is always kept. Call it when limits and scales are final. A label may have
-    several lines.
+    The lowest tick is always kept. Call this function when limits and scales are final. A label may
+    have several lines.
     """
     kept: list[float] = []
     edge = -math.inf
@@ -316,8 +319,9 @@ def fix(ax: Axes, axis: str, ticks: Sequence[float], label: Callable[[float], st
 def label_ends(ax: Axes, ends: Sequence[tuple[str, Identity, float, float]]) -> None:
     """Write each line's name to the right of the panel, as near to the line's end as possible.
 
-    The names do not overlap, and a thin leader joins each name to its line. `ends` has the end of
-    each line as (name, look, x, y), in data units. Call it when limits and scales are final.
+    The names do not overlap, and a thin leader joins each name to its line. `ends` contains the end
+    of each line as (name, look, x, y), in data units. Call this function when limits and scales are
+    final.
     """
     panel_pt = size_in(ax)[1] * 72
     to_axes = ax.transData + ax.transAxes.inverted()
@@ -358,7 +362,7 @@ _MARKERS = re.compile(
     rf'(?P<begin><g(?: clip-path="[^"]*")?)>'
     rf'(?P<markers>{_MARKER}(?P<style> style="[^"]*")/>(?:{_MARKER}(?P=style)/>)+\s*)</g>'
 )
-"""A group of two or more markers, which all have the same style, in matplotlib's SVG."""
+"""Pattern of a group of two or more markers that have the same style, in matplotlib's SVG."""
 
 
 def save(figure: Figure, folder: Path, name: str, provenance: str = "") -> tuple[Path, Path]:
@@ -377,7 +381,7 @@ def save(figure: Figure, folder: Path, name: str, provenance: str = "") -> tuple
         data = pixels.getvalue()
         width = int(figure.get_figwidth() * PNG_DPI)
         whole = Image.frombytes("RGBA", (width, len(data) // (4 * width)), data)
-        # With 256 colours the file takes a third of the bytes, without a visible difference.
+        # Use only 256 colours: the file has a third of the bytes, and the difference is invisible.
         picture = whole.convert("RGB").quantize(256, dither=Image.Dither.NONE)
         with replacing(png) as temporary:
             picture.save(temporary, format="PNG", compress_level=6, pnginfo=about)
@@ -389,11 +393,11 @@ def save(figure: Figure, folder: Path, name: str, provenance: str = "") -> tuple
 
 
 def share_styles(svg: str) -> str:
-    """Return an SVG of matplotlib in which the markers of a group have their style from the group.
+    """Return an SVG of matplotlib in which groups of markers, instead of markers, have the style.
 
-    matplotlib writes the style beside each marker, which is half of the bytes of a figure with
-    thousands of dots. Children inherit these properties (CSS Cascading, "Inheritance"), so that the
-    picture is the same.
+    matplotlib writes the style at each marker. In a figure with thousands of dots, this is half of
+    the bytes. The picture stays the same, because markers inherit these properties from their group
+    (CSS Cascading, "Inheritance").
     """
     return _MARKERS.sub(_with_shared_style, svg)
 

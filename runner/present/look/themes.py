@@ -44,8 +44,8 @@ def save_both(
 ) -> tuple[Path, ...]:
     """Write NAME.png and .svg as `style.save` does, then NAME-dark.png and .svg.
 
-    The figure itself is dark afterwards. `looks` are the looks of servers that the figure may show.
-    Raise LabError if the figure has a colour that is neither grey nor known from `looks`.
+    Afterwards, the figure itself has the dark colours. `looks` are the looks of servers that the
+    figure may show. Raise LabError if the figure has a colour that is neither grey nor in `looks`.
     """
     light = style.save(figure, folder, name, provenance)
     darken(figure, looks)
@@ -82,8 +82,8 @@ def partners(looks: Iterable[Identity]) -> DarkPartners:
 def night(grey: str) -> str:
     """Return the dark partner of a grey.
 
-    White becomes the dark background. Ink and darker greys become light ink. The greys between are
-    interpolated.
+    White becomes the dark background. Ink and darker greys become light ink. Greys between white
+    and ink are interpolated.
     """
     paper = to_rgb(WHITE)[0]
     ink = to_rgb(style.INK)[0]

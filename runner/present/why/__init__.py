@@ -1,1 +1,1 @@
-"""Why servers differ: on which functions and system calls they spend a request's CPU time."""
+"""Show why servers differ: on which functions and system calls they spend CPU time per request."""

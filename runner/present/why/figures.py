@@ -18,9 +18,10 @@ from runner.present.why.profiles import Profiles, ServerProfile, read_profiles
 from runner.present.why.words import TOTAL, load_words, sentences, us
 
 MOST_SERVERS = 4
-"""Largest number of servers in the figure; the tables have all servers."""
+"""The figure shows at most this many servers; the tables contain all servers."""
 LEAST_SHARE = 0.01
-"""A kind of work has no bars if it has a smaller share of the most expensive server's CPU time."""
+"""A kind of work has bars only if its share of the most expensive server's CPU time is this large.
+"""
 BAR_IN = 0.15
 APART_IN = 0.14
 LABEL_IN = 2.85
@@ -33,7 +34,8 @@ def profiles_of(tables: Tables) -> Profiles | None:
 
 
 def databases_of(tables: Tables) -> Profiles | None:
-    """Return the profiles of the databases behind a run's servers; None if there are none."""
+    """Return the profiles of the databases behind a run's servers, or None without such profiles.
+    """
     return None if tables.folder is None else read_profiles(tables.folder, "database")
 
 
@@ -43,21 +45,22 @@ def is_profiled(tables: Tables) -> bool:
 
 
 def load_of_figure(profiles: Profiles) -> str:
-    """Return the load that has the most profiled servers; among equals, return the first."""
+    """Return the load that has the most profiled servers; of several such loads, the first."""
     return max(profiles.loads, key=lambda load: len(profiles.of(load)))
 
 
 def first_sentences(tables: Tables) -> tuple[str, ...]:
-    """Return a sentence on the work that costs the most expensive server more CPU time.
+    """Return a sentence on the work for which the most expensive server needs more CPU time.
 
-    The server is compared with the cheapest one. Return nothing without profiles.
+    The most expensive server is compared with the cheapest server. Return nothing if the run has no
+    profiles.
     """
     profiles = profiles_of(tables)
     return () if profiles is None else tuple(sentences(profiles, load_of_figure(profiles))[-1:])
 
 
 def in_figure(servers: Sequence[ServerProfile]) -> list[ServerProfile]:
-    """Return the servers that the figure shows: the cheapest servers and the most expensive one."""
+    """Return the servers in the figure: the cheapest servers and the most expensive server."""
     if len(servers) <= MOST_SERVERS:
         return list(servers)
     return [*servers[: MOST_SERVERS - 1], servers[-1]]
@@ -65,7 +68,7 @@ def in_figure(servers: Sequence[ServerProfile]) -> list[ServerProfile]:
 
 @chart("why-categories", notebook="why", needs=is_profiled, table="CPU time by kind of work")
 def categories(tables: Tables) -> Chart:
-    """Return the chart of CPU time per request: for each kind of work, a bar for each server."""
+    """Return the chart of CPU time per request, with a bar for each kind of work and server."""
     profiles = profiles_of(tables)
     if profiles is None:
         return empty("Where the CPU time of a request goes", NO_PROFILES)
@@ -172,7 +175,7 @@ def _draw(made: Chart) -> Figure:
 
 
 def _whisker(ax: Axes, y: float, row: object) -> None:
-    """Draw the interval of a bar; the part below 0 is cut off."""
+    """Draw the interval of a bar; the part of the interval below 0 is cut off."""
     low, high = (float(getattr(row, name)) for name in ("low", "high"))
     if math.isfinite(low):
         ax.plot([max(0.0, low), high], [y, y], color=style.INK, lw=1.2, label="_interval")

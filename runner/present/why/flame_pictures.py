@@ -1,4 +1,4 @@
-"""Flame graphs as blocks of a page: a static SVG, and the data for the page's viewer."""
+"""Make flame graphs for pages, each as a static SVG with the data for the page's viewer."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ LETTER_PX = 6.4
 MARGIN_PX = 4.0
 FEWEST_LETTERS = 3
 MOST_DRAWN = 400
-"""Largest number of frames in a static picture, which has no zoom."""
+"""A static picture, which has no zoom, shows at most this many frames."""
 MOST_SEARCHED = 1500
-"""Largest number of frames in the page's viewer, which has zoom and search."""
+"""The page's viewer, which has zoom and search, shows at most this many frames."""
 CHANGES = {Change.LESS: "less", Change.UNSURE: "same", Change.MORE: "more"}
 PLAIN = "#C88500"
 """Colour of a server's functions if the server has no colour of its own.
 
-That is so in an exported file, and for a server without a trial.
+A server has no colour in an exported file, or if the run has no trial of this server.
 """
 NAMED = 4
-"""Largest number of functions, or kinds of work, that a description names."""
+"""A description names at most this many functions or kinds of work."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Box:
 def boxes(root: Frame, of_two: bool) -> Iterator[Box]:
     """Yield the boxes of a tree, with callers above their callees.
 
-    The width of a box is proportional to the µs of its frame. `of_two` says that the tree is the
+    The width of a box is proportional to the µs of its frame. `of_two` is True if the tree is the
     difference of two servers.
     """
     scale = WIDTH_PX / root.us if root.us else 0.0
@@ -80,7 +80,7 @@ class _Placed:
 
 
 def _below(caller: _Placed, scale: float) -> Iterator[_Placed]:
-    """Yield the callees of a frame, side by side from the left end of its box."""
+    """Yield the callees of a frame, side by side from the left end of the frame's box."""
     x = caller.x
     for callee in caller.frame.callees:
         yield _Placed(x, callee)
@@ -97,7 +97,7 @@ def _box(placed: _Placed, y: float, width: float, of_two: bool) -> Box:
 def _label(frame: Frame, letters: int, of_two: bool) -> str:
     """Return the text of a box, with at most `letters` characters.
 
-    If a difference does not fit, only its sign is kept, because half a number would mislead.
+    If a difference does not fit, only the sign is kept, because half a number would mislead.
     """
     words = frame.name
     if of_two:
@@ -146,10 +146,10 @@ def svg(root: Frame, color: str = PLAIN, of_two: bool = False) -> str:
 def blocks(
     profiles: Profiles, looks: Mapping[str, Identity], load: str, words: str, source: str
 ) -> Iterator[Flame]:
-    """Yield the flame graph of the difference of two servers, then one for each server.
+    """Yield the flame graph of the difference of two servers, then a flame graph for each server.
 
-    The difference is that of the most expensive server minus the cheapest. `words` are the name of
-    the load, and `source` is a line that names the run.
+    The difference is the most expensive server minus the cheapest server. `words` name the load,
+    and `source` is a line that names the run.
     """
     servers = [each.server for each in profiles.of(load)]
     if len(servers) > 1:
@@ -163,7 +163,10 @@ def blocks(
 
 
 def block_of_server(root: Frame, color: str, load: str, source: str) -> Flame:
-    """Return the flame graph of one server; `load` is the load in words, `source` names the run."""
+    """Return the flame graph of one server.
+
+    `load` is the load in words, and `source` is a line that names the run.
+    """
     hot = ", ".join(
         f"{each.name} {number(own_us(each))}" for each in widest(root, NAMED) if own_us(each) > 0
     )
@@ -183,10 +186,11 @@ def block_of_server(root: Frame, color: str, load: str, source: str) -> Flame:
 
 
 def block_of_difference(root: Frame, less: str, more: str, load: str, source: str) -> Flame:
-    """Return the flame graph of the CPU time per request that `more` takes beyond that of `less`.
+    """Return the flame graph of the CPU time per request of `more` minus that of `less`.
 
-    `load` is the load in words, and `source` a line that names the run. A frame is as wide as the
-    mean of both. Stacks in the kernel begin where it is entered, whichever program called it.
+    `load` is the load in words, and `source` is a line that names the run. The width of a frame is
+    the mean of both servers. Stacks in the kernel begin where the kernel is entered, so that they
+    do not depend on the program that entered it.
     """
     sure = ", ".join(f"{each.name} {signed(each.more_us)}" for each in changed(root, NAMED))
     total = f"{signed(root.more_us)} µs of CPU time per request"

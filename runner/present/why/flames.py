@@ -1,4 +1,7 @@
-"""Flame graphs: the call stacks of one server, or the difference of two, as trees of frames."""
+"""Build flame graphs, which are trees of frames made from call stacks.
+
+A graph shows the stacks of one server, or the difference between the stacks of two servers.
+"""
 
 from __future__ import annotations
 
@@ -15,27 +18,25 @@ from runner.present.why.profiles import ORDER, Microseconds, Profiles
 from runner.profiled import KERNEL
 
 LEAST_SHARE = 0.001
-"""A frame with a smaller share of the whole CPU time is not shown; its caller gets its time."""
+"""A frame with a smaller share of the whole CPU time is left out; its time stays in its caller."""
 
 
 class Change(IntEnum):
-    """Whether a server spends significantly more, or less, CPU time in a frame than the other
-    server.
-    """
+    """The direction of a significant difference in CPU time between two servers in a frame."""
 
     LESS = -1
     UNSURE = 0
-    """The interval of the difference includes zero, or the graph is of one server only."""
+    """The interval of the difference includes zero, or the graph shows only one server."""
     MORE = 1
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A function, or a kind of work, with everything that it calls."""
+    """A function or a kind of work, with everything that it calls."""
 
     name: str
     us: float
-    """CPU time per request in µs; in a difference, the mean of both servers."""
+    """CPU time per request in µs; in the graph of a difference, the mean of both servers."""
     more_us: float
     """Difference of CPU time per request in µs; 0 in the graph of one server."""
     change: Change
@@ -43,7 +44,7 @@ class Frame:
     callees: tuple[Frame, ...]
     """Callees that are wide enough to be shown.
 
-    The widest callee comes first; kinds of work are in the order of `ORDER`.
+    The widest callee comes first. If the callees are kinds of work, their order is that of `ORDER`.
     """
 
     def frames(self) -> Iterator[Frame]:
@@ -53,7 +54,7 @@ class Frame:
             yield from callee.frames()
 
     def kept(self, most: int) -> Frame:
-        """Return the tree with at most `most` frames, which are the widest ones.
+        """Return the tree with only the widest frames, at most `most`.
 
         A frame is never wider than its caller, so the caller of each kept frame is kept, too.
         """
@@ -63,7 +64,7 @@ class Frame:
 
 @dataclass
 class _Node:
-    """A frame whose stacks are still being summed up; values are µs per request, by slice."""
+    """A frame to which stacks are still being added; values are µs per request, by slice."""
 
     name: str
     us: np.ndarray
@@ -98,9 +99,9 @@ def of_server(profiles: Profiles, server: str, load: str) -> Frame:
 def of_difference(profiles: Profiles, less: str, more: str, load: str) -> Frame:
     """Return the tree of the differences in CPU time per request between two servers.
 
-    Values are those of `more` minus those of `less`, computed slice by slice. The first level of
-    the tree are kinds of work. A stack that ends in the kernel begins where the kernel was entered,
-    so that servers of different languages have the same stacks.
+    Each difference is the value of `more` minus the value of `less`, computed slice by slice. The
+    first level of the tree consists of kinds of work. A stack that ends in the kernel begins where
+    the kernel was entered, so that servers of different languages have the same stacks.
     """
     tables = (profiles.by_stack(name, load) for name in (less, more))
     theirs, mine = (_aligned(table) for table in tables)
@@ -121,8 +122,8 @@ def of_difference(profiles: Profiles, less: str, more: str, load: str) -> Frame:
 def _aligned(table: pd.DataFrame) -> pd.DataFrame:
     """Return µs per request by path.
 
-    A path is the kind of work, followed by the stack; if the stack ends in the kernel, it is only
-    followed by the kernel's functions.
+    A path is the kind of work, followed by the functions of the stack. If the stack ends in the
+    kernel, only the kernel's functions follow.
     """
     paths = [_path(str(category), str(stack)) for category, stack in table.index]
     return table.groupby(pd.Index(paths, name="path")).sum()
@@ -179,7 +180,7 @@ def signed(us: float) -> str:
 
 
 def widest(frame: Frame, count: int) -> list[Frame]:
-    """Return the `count` functions that themselves take most CPU time, without their callees."""
+    """Return the `count` functions that take most CPU time themselves, without their callees."""
     return sorted(frame.frames(), key=lambda each: (-own_us(each), each.name))[:count]
 
 

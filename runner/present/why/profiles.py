@@ -1,4 +1,4 @@
-"""CPU time per request by kind of work: means, differences between servers, and intervals."""
+"""Compute CPU time per request by kind of work, and differences between servers, with intervals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOST_UNKNOWN = 0.15
 
 @dataclass(frozen=True)
 class Microseconds:
-    """A CPU time per request, or a difference of two, with its 95 % interval.
+    """A CPU time per request, or the difference of two such times, with its 95 % interval.
 
     `low` and `high` are NaN if there are fewer than two slices.
     """
@@ -45,8 +45,9 @@ class Microseconds:
     def of_slices(cls, values: np.ndarray) -> Microseconds:
         """Return the mean of slices with Student's t interval.
 
-        The interval is computed from slices, which are blocks of time. Single samples would give
-        too narrow an interval, because samples of the same moment resemble each other.
+        The interval is computed from the values of slices, which are blocks of time. Computed from
+        single samples, it would be too narrow, because samples of the same moment resemble each
+        other.
         """
         mean = float(values.mean())
         if len(values) < 2:
@@ -69,7 +70,7 @@ class ServerProfile:
     load: str
     by_category: pd.DataFrame
     cpu_us_per_request: float
-    """CPU time per request in the same slices, as the control group (cgroup) counted it."""
+    """CPU time per request in the same slices, as counted by the control group (cgroup)."""
 
     @property
     def total(self) -> Microseconds:
@@ -99,7 +100,7 @@ class ServerProfile:
 class Difference:
     """The difference of two servers in µs per request, by slice (rows) and category.
 
-    Values are those of the server `more` minus those of the server `less`.
+    Each difference is the value of the server `more` minus the value of the server `less`.
     """
 
     more: str
@@ -123,9 +124,10 @@ class Difference:
 
 @dataclass(frozen=True, eq=False)
 class Profiles:
-    """The profiles of a run.
+    """The profiles of a run, which are three tables of the run.
 
-    They are its tables `profiles` (as `stacks`), `profile_slices` (as `slices`) and `counters`.
+    `stacks` is the table `profiles`, `slices` is the table `profile_slices`, and `counters` is the
+    table of the same name.
     """
 
     stacks: pd.DataFrame
@@ -155,10 +157,10 @@ class Profiles:
             yield ServerProfile(str(server), load, by_category, used)
 
     def cost(self) -> Microseconds | None:
-        """Return by which share recording raises the CPU time per request.
+        """Return the share by which recording call stacks raises the CPU time per request.
 
         Recorded slices are compared with plain slices of the same session. Return None if there are
-        no such slices.
+        no plain slices to compare with.
         """
         used = self.slices.set_index("trial_id")["cpu_us_per_request"]
         kind = self.slices.set_index("trial_id")["kind"]
@@ -170,8 +172,8 @@ class Profiles:
     def by_stack(self, server: str, load: str) -> pd.DataFrame:
         """Return a server's CPU time per request in µs under a load.
 
-        Each row is a category and call stack. Each column is a recorded slice, named by its place
-        in the session.
+        Each row is a category and a call stack. Each column is a recorded slice; its name is the
+        slice's place in the session.
         """
         chosen = self.stacks["server"].eq(server) & self.stacks["load"].eq(load)
         mine = self.slices["server"].eq(server) & self.slices["load"].eq(load)
@@ -189,8 +191,8 @@ class Profiles:
 def read_profiles(run: RunFolder, subject: str = "server") -> Profiles | None:
     """Return the profiles of a run's servers, or of their databases (`subject`).
 
-    The profile of a database has the name of the server that sent it requests, and no counters.
-    Return None if the run has no such profiles.
+    The profile of a database has the name of the server that sent requests to the database. It has
+    no counters. Return None if the run has no such profiles.
     """
     stacks, slices = (_of_subject(read_table(run, name), subject) for name in _OF_SUBJECTS)
     counters = read_table(run, "counters")
@@ -204,15 +206,15 @@ _OF_SUBJECTS = ("profiles", "profile_slices")
 def _of_subject(table: pd.DataFrame, subject: str) -> pd.DataFrame:
     """Return the rows of a subject.
 
-    Rows without a subject come from older runs, which profiled servers only, so they count as rows
-    of a server.
+    Rows without a subject count as rows of a server, because they come from older runs, which
+    profiled only servers.
     """
     mine = table["subject"].eq(subject)
     return table[mine | table["subject"].isna()] if subject == "server" else table[mine]
 
 
 def need_profiles(run: RunFolder) -> Profiles:
-    """Return the profiles of a run; raise LabError if it has none."""
+    """Return the profiles of a run; raise LabError if the run has no profiles."""
     found = read_profiles(run)
     if found is None:
         raise LabError(

@@ -39,13 +39,14 @@ _WHERE = {
 }
 TOTAL = "all"
 MOST_MISSED = 0.05
-"""Largest share by which samples may differ from the kernel's count without a remark on it."""
+"""A remark is made if samples differ from the kernel's count of CPU time by more than this share.
+"""
 LEAST_US = 0.05
-"""Smallest difference of a category, in µs per request, that a sentence names."""
+"""A sentence names a category only if its difference is at least this many µs per request."""
 
 
 def load_words(tables: Tables, load: str) -> str:
-    """Return a profiled load in words; if the run has no trials of it, return its name."""
+    """Return a profiled load in words; return the load's name if the run has no trials of it."""
     trials = tables.trials[_first_attempts(tables).str.endswith(f"-{load}")]
     return str(trials["load_brief"].iloc[0]) if len(trials) else load
 
@@ -117,7 +118,8 @@ def _event_words(event: str) -> str:
 def difference_words(found: Difference) -> str:
     """Return a sentence about the difference in CPU time per request between two servers.
 
-    It names the categories whose interval excludes zero, the largest difference first.
+    The sentence names the categories in which the interval of the difference excludes zero, the
+    largest difference first.
     """
     total = found.total
     if not total.is_sure:
@@ -155,10 +157,10 @@ def sentences(profiles: Profiles, load: str) -> list[str]:
 
 
 def reason(profiles: Profiles, load: str) -> str:
-    """Return a sentence on the work that costs the most expensive server more CPU than the
-    cheapest.
+    """Return a sentence on the work for which the most expensive server needs more CPU time.
 
-    Return an empty text if no category differs significantly.
+    The most expensive server is compared with the cheapest server. Return an empty text if no
+    category differs significantly.
     """
     found = _compared(profiles, load)
     apart = found[-1].less(found[0]) if len(found) > 1 else None
@@ -169,7 +171,8 @@ def reason(profiles: Profiles, load: str) -> str:
 
 
 def work_words(profile: ServerProfile, most: int = 4) -> str:
-    """Return the (up to `most`) kinds of work that cost a server most CPU time per request."""
+    """Return up to `most` kinds of work, those for which a server needs most CPU time per request.
+    """
     kinds = sorted(profile.categories.items(), key=lambda each: -each[1].mean)[:most]
     spent = ", ".join(f"{number(value.mean)} {_WHERE.get(name, name)}" for name, value in kinds)
     return f"{number(profile.total.mean)} µs of CPU time per request, of which {spent}"
@@ -178,7 +181,8 @@ def work_words(profile: ServerProfile, most: int = 4) -> str:
 def remarks(profiles: Profiles, load: str) -> list[str]:
     """Return remarks on how far the profiles of a load can be trusted.
 
-    They are about the cost of recording, CPU time that the samples miss, and unknown functions.
+    The remarks are about the cost of recording, CPU time that the samples miss, and unknown
+    functions.
     """
     said = []
     if (cost := profiles.cost()) is not None:
@@ -208,7 +212,7 @@ def remarks(profiles: Profiles, load: str) -> list[str]:
 def database_words(databases: Profiles, load: str) -> tuple[str, ...]:
     """Return sentences on what PostgreSQL spends its CPU time, one for each server's load.
 
-    They also say how much of the CPU time is in functions without a known name.
+    The sentences also say how much of the CPU time is in functions without a known name.
     """
     found = databases.of(load)
     said = [

@@ -1,17 +1,17 @@
-// Replaces the picture of each flame graph of a page by a graph with search and zoom (d3-flame-graph).
+// Replace the picture of each flame graph by a graph with search and zoom (d3-flame-graph).
 (() => {
   "use strict";
   const COLORS = { kernel: "#d9d9d9", same: "#e4e4e4", more: "#f6a48c", less: "url(#flame-less)" };
   const FOUND = "#f2e24b";
   const ROW_PX = 22;
-  const LETTER_PX = 8.5; // of the labels' font in page.css
+  const LETTER_PX = 8.5; // width of a letter in the font that page.css sets for labels
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
 
   const number = (us) => us.toPrecision(3);
   const signed = (us) => (us < 0 ? "−" : "+") + Math.abs(us).toFixed(2);
 
-  // The label of a frame that is `px` wide. A number that does not fit is left out, because half of
-  // a number misleads.
+  // Return the label of a frame that is `px` wide. If the number does not fit, only the sign is
+  // kept, because half of a number would mislead.
   function label(data, frame, px) {
     if (data.kind === "server") return frame.name;
     const whole = `${signed(frame.more)} ${frame.name}`;
@@ -26,7 +26,7 @@
     return made;
   }
 
-  // The hatching of frames that take less time, for all graphs of the page.
+  // Add the hatching of frames that take less time; all graphs of the page share it.
   function addPattern() {
     const holder = element("div", { class: "flame-pattern", "aria-hidden": "true" });
     holder.innerHTML =
