@@ -41,7 +41,7 @@ def engine(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def served(engine, tmp_path_factory):
-    """Yield a database and its log, for tests that do not change the database for other tests."""
+    """Yield a database and its log, for tests that leave the database as it was."""
     log = tmp_path_factory.mktemp("served") / "log"
     with serving(engine, place(1).generator, log) as database:
         yield database, log
@@ -133,9 +133,10 @@ def test_only_the_password_opens_it_and_only_on_loopback(served):
 
 @needs_postgres
 def test_a_verifier_is_what_postgres_itself_makes(served):
-    """PostgreSQL accepts a verifier as such, and stores it unchanged.
+    """PostgreSQL must accept the lab's SCRAM verifier in place of a password.
 
-    If the text did not have the right form, PostgreSQL would take it for a password and hash it.
+    If the verifier did not have the right form, PostgreSQL would take it for a password and hash
+    it. Then the connection with the password `second` would fail.
     """
     database, _ = served
     with psycopg.connect(database.url, autocommit=True) as connection:
@@ -153,7 +154,7 @@ def test_it_can_be_paused_and_restarted_with_its_rows(served):
     with socket.create_connection(("127.0.0.1", database.running.port), timeout=0.3) as channel:
         channel.sendall(
             b"\0\0\0\x08\x04\xd2\x16\x2f"
-        )  # SSLRequest: a living server answers one byte
+        )  # SSLRequest: a server that is not paused answers with one byte
         with pytest.raises(TimeoutError):
             channel.recv(1)
         database.resume()
@@ -220,8 +221,8 @@ def test_without_a_database_the_other_trials_still_run(tmp_path):
     campaign = fake_lab.make(
         tmp_path, campaign=campaign_of(fake_lab.K6_LOAD, fake_lab.WRK_LOAD, INSERTS)
     )
-    # This program is found before PostgreSQL on PATH and in Debian's folders, and has no `initdb`
-    # beside it.
+    # The lab finds this program before a real PostgreSQL (on PATH or in Debian's folders), but
+    # cannot use it, because there is no `initdb` beside it.
     real_lab.program(tmp_path / ".tools" / "postgres", "#!/bin/sh\nexit 1\n")
     made = run(campaign, code=1)
     assert "need PostgreSQL: install it" in made.done.stderr
@@ -279,7 +280,8 @@ def test_a_row_more_needs_an_answer_that_was_lost(rows, refused, lost, ok):
 @needs_postgres
 @pytest.mark.parametrize("state", ["warm-up", "load"])
 def test_a_database_that_dies_fails_its_trial(tmp_path, campaign, state):
-    # At least a second, because SIGINT ends wrk in a shorter warm-up, even if it is paused.
+    # The warm-up lasts at least a second, because the lab ends a shorter one by a SIGINT to wrk,
+    # even if wrk is paused.
     campaign.write_text(campaign.read_text().replace("warmup_s = 0.1", "warmup_s = 1"))
     fake_lab.fault(tmp_path, f"pause-{state} b01")
     with real_lab.start(tmp_path, "run", str(campaign), "--engine", "process") as runner:

@@ -1,6 +1,6 @@
-"""Tests with a real Docker engine: containers are hardened, and nothing of them is left behind.
+"""Tests with a real Docker engine: containers are hardened, and no container is left behind.
 
-Other tests stop the engine during a trial, or give a server too little memory.
+Further tests stop the engine during a trial, or give a server too little memory.
 """
 
 import hashlib
@@ -74,8 +74,8 @@ def served(root):
 def ours():
     """Return a function that lists the containers which a runner has started during this test.
 
-    Its argument is the pid of the runner, by default this process; None means any runner. The
-    restriction is needed because other labs may use the same engine.
+    The function's argument is the pid of the runner: by default the pid of this process, or None
+    for any runner. Other containers are left out, because other labs may use the same engine.
     """
     before = {container.id for container in labelled()}
     this = os.getpid()
@@ -167,9 +167,8 @@ INSERTS = load("devices-insert", connections=10, duration_s=1, pool_sizes=4)
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_campaign_in_containers_passes_every_invariant(root, ours, whole):
     servers = {"axum", "nginx"} if whole else {"axum"}
-    made = real_lab.run(
-        root, campaign(sorted(servers), *LOADS, *[INSERTS] * whole)
-    )  # `auto` takes docker
+    # Without --engine, the run uses Docker.
+    made = real_lab.run(root, campaign(sorted(servers), *LOADS, *[INSERTS] * whole))
     trials = made.trials
     manifest = made.manifest
     assert trials["status"].tolist() == ["sealed"] * (6 if whole else 3)
@@ -217,8 +216,9 @@ def test_a_killed_runner_leaves_no_container(root, number, ours):
     runner = real_lab.start(root, "run", "long.toml", "--engine", "docker")
     seen = 0
     deadline = time.monotonic() + 60
-    # The database is first tried alone, and its container may still exist when the trial's database
-    # starts. Only if there are two containers for a while, the trial has begun.
+    # The trial has begun when there are two containers (database and server) for 2 s. If there are
+    # two containers for a shorter time, both may be databases: the lab tries a database before the
+    # trial, and this container may still exist when the trial's database starts.
     while seen < 20 and time.monotonic() < deadline:
         seen = seen + 1 if len(ours(runner.pid)) == 2 else 0
         time.sleep(0.1)
@@ -311,10 +311,10 @@ def test_the_password_is_in_no_environment(root, ours, name):
     "the trial fails: killed for want of memory",
 )
 def test_a_server_without_memory_fails_its_trial(root, ours):
-    """A server with too little memory fails its trial, in whatever way it fails.
+    """If a server has too little memory, its trial must fail, no matter how the server fails.
 
-    It may die at the first connections or later, or answer nothing while the kernel reclaims its
-    memory.
+    The server may die at the first connections or later. It may also live, but answer no request
+    while the kernel reclaims memory.
     """
     crowd = load("wrk-matrix", connections=1000, modes=["keepalive"], duration_s=2, warmup_s=2)
     small = real_lab.with_changed("runner.measure.docker_engine", "m.MEMORY_BYTES = 6 * 2**20")
@@ -333,7 +333,7 @@ def test_a_server_without_memory_fails_its_trial(root, ours):
 @pytest.fixture
 def engine(monkeypatch):
     """Yield a function that starts a Docker engine for this test only, which the test may stop."""
-    # Not in `tmp_path`, because the path of a socket can have only 107 bytes.
+    # The folder is not in `tmp_path`, because the path of a socket can have only 107 bytes.
     home = Path(tempfile.mkdtemp(prefix="lab-engine-"))
     engines: list[subprocess.Popen[bytes]] = []
 

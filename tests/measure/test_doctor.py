@@ -1,7 +1,7 @@
-"""Tests of the diagnoses of a machine.
+"""Tests of the diagnosis of a machine, which is made from the kernel's files.
 
-Facts that distort numbers are found in the machine's files and reported with value and remedy.
-Harmless facts cause no warning.
+A fact that distorts measured numbers must be reported with its value and a remedy. A harmless fact
+must cause no warning.
 """
 
 import os
@@ -142,8 +142,9 @@ def test_boost_of_another_vendor_is_turbo_too(fake, boost):
 
 
 def test_time_that_is_stolen_just_now_is_seen(fake):
-    """Only the present counts: 0.1 % of the time since boot was stolen, but 5 % of the last 200
-    ticks.
+    """There is a warning if CPU time is stolen now, even if little was stolen since boot.
+
+    Here 0.1 % of the time since boot was stolen, but 5 % of the last 200 clock ticks.
     """
     stat = fake / "proc/stat"
     stat.write_text("cpu  5000 0 0 4800 0 0 0 0 0 0\n")
@@ -217,7 +218,10 @@ def test_asking_for_real_time_leaves_this_process_as_it_was():
     ],
 )
 def test_hyper_threads_of_one_core_on_both_sides(fake, lists, cores, placement, said):
-    """The CPUs of one core are named together, and CPUs that the lab may not use do not matter."""
+    """If the server and the load have CPUs of the same core, a warning names these CPUs.
+
+    CPUs that the lab may not use do not matter.
+    """
     for cpu, listed in enumerate(lists):
         (fake / CPU / f"cpu{cpu}/topology/thread_siblings_list").write_text(listed + "\n")
     assert machine.facts(fake)["smt_siblings"] == cores
@@ -283,4 +287,4 @@ def test_a_series_of_k6_that_the_lab_does_not_know_is_refused(bare_lab, version,
 def test_the_doctor_is_quick():
     begin = time.monotonic()
     doctor.examine()
-    assert time.monotonic() - begin < 5  # on a machine without other load, at most two seconds
+    assert time.monotonic() - begin < 5  # it takes at most 2 s on a machine without other load

@@ -43,7 +43,7 @@ def fleet():
 
 @pytest.fixture
 def nothing_left(fleet):
-    """Check after the test that no container is left, and that nothing of the lab listens."""
+    """Check after the test that no container is left, and that no program of the lab listens."""
     yield
     assert fleet.containers() == []
     assert [machine.listening() for machine in fleet.machines.values()] == [set()] * 3
@@ -54,7 +54,7 @@ def campaign(*loads):
 
 
 def measured(root, fleet, *loads, **how):
-    """Run a campaign on the hosts; return the run and its trials by their workload."""
+    """Run a campaign on the hosts; return the run, and its trials as a dict by workload."""
     made = real_lab.run(root, campaign(*loads), "--hosts", fleet.file(root, **how), code=None)
     return made, {row["workload"]: row for row in made.trials.to_dict("records")}
 
@@ -68,7 +68,10 @@ def sealed(root, fleet, *loads, **how):
 
 @pytest.fixture(scope="module")
 def divided(fleet, tmp_path_factory):
-    """Return a run with a load of each kind, split over two generators, and its trials."""
+    """Return a run with a load of each kind, and the run's trials.
+
+    Each load is divided between two generators.
+    """
     found = measured(real_lab.make(tmp_path_factory.mktemp("divided")), fleet, WRK, RATES, CLOSED)
     assert fleet.containers() == []
     return found
@@ -97,7 +100,7 @@ def roles_of(run):
 
 @pytest.mark.load
 def test_no_file_of_a_run_has_an_address(divided):
-    """No file has an address, not even the logs, where wrk and the servers print it."""
+    """No file may contain the address of a host, not even the logs of wrk and of the servers."""
     run, _ = divided
     logs = [path.read_text() for path in run.folder.rglob("generator.log")]
     assert any("@ http://SERVER:" in text for text in logs)
@@ -133,9 +136,9 @@ def test_wrk_from_two_hosts_is_merged_exactly(divided):
 
 @pytest.mark.load
 def test_an_open_load_of_two_halves_is_one_load(divided, root, fleet, nothing_left):
-    """The halves together have the numbers of the same load from one generator.
+    """An open load from two generators gives the same results as the whole load from one generator.
 
-    The probe is on another host in both cases.
+    In both cases the probe does not run on the server's host.
     """
     run, halves = divided
     trial = halves["rates"]
@@ -156,11 +159,11 @@ def test_an_open_load_of_two_halves_is_one_load(divided, root, fleet, nothing_le
     run, trials = sealed(root, fleet, RATES, generators=("gen1",), probe="gen2")
     one = trials["rates"]
     assert abs(one["requests"] - trial["requests"]) <= 5
-    # Both generators share a CPU here, so they wait for each other. Of a response time of a
-    # millisecond or less, this wait may be half.
+    # Here both generators share a CPU, so each of them waits for the other. This wait may be half
+    # of a response time, because a response time is only about a millisecond.
     assert one["latency_p50_ms"] == pytest.approx(trial["latency_p50_ms"], rel=0.5, abs=0.3)
     assert roles_of(run) == ["server", "generator and database", "probe"]
-    # The probe's times are converted to the runner's clock: its requests lie within the load.
+    # The probe's times are converted to the runner's clock, so its requests lie within the load.
     folder, _, record = counted(run, one)
     sent = pd.read_parquet(folder / "probe.parquet")["sent_ns"]
     assert one["probe_requests"] >= 95  # a hundredth of the load's 10,000 requests
@@ -183,8 +186,8 @@ def test_a_closed_load_of_k6_is_divided_as_k6_does(divided):
     ]
     done_by = [part["metrics"]["iterations"]["count"] for part in parts]
     assert sum(done_by) == 20001 and abs(done_by[0] - 20001 * 26 / 51) < 1
-    # Of two generators on one CPU, one may be faster and end earlier, which fails the trial. It may
-    # fail for no other reason.
+    # Both generators share a CPU, so one of them may end its part earlier. Then the trial fails. It
+    # must not fail for any other reason.
     assert trial["status"] == "sealed" or "loaded at the same time" in trial["error"], trial[
         "error"
     ]
@@ -200,7 +203,7 @@ def test_every_part_has_what_a_host_needs(root, fleet, nothing_left):
         assert "engine" in said[role]
         offset_s = float(said[f"{role}: clock"].split()[0])
         error_ms = float(said[f"{role}: clock"].split()[-2])
-        # All hosts are one machine here, so their clocks are the same.
+        # Here all hosts are network namespaces of one machine, so they have the same clock.
         assert abs(offset_s) <= error_ms / 1000 < 0.02
 
 
@@ -213,7 +216,7 @@ BURNS = real_lab.campaign(
     server_cpus=1,
     repeats=1,
 )
-"""A server on whose host perf must find a burn of known length, in a function of a known name."""
+"""A campaign with a server that uses BURN_US of CPU time per request in a known function."""
 
 
 @pytest.mark.load
@@ -226,7 +229,8 @@ def test_a_known_burn_is_found_on_the_host_of_the_server(root, fleet, nothing_le
     values = burnt.sum().reindex(slices["place"]).to_numpy()
     half = stats.t.ppf(0.995, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
     assert values.mean() == pytest.approx(BURN_US, abs=half + 0.03 * BURN_US)
-    # Names of the kernel's functions and of those in the container's program are known.
+    # perf must know the names of the kernel's functions, and of the functions of the program in the
+    # container.
     by_category = stacks.groupby("category")["us_per_request"].sum()
     assert by_category.get("unknown", 0.0) < 0.05 * by_category.sum()
     assert by_category["kernel network"] > 1
@@ -240,7 +244,10 @@ def test_a_known_burn_is_found_on_the_host_of_the_server(root, fleet, nothing_le
     "perf is refused on the host of the server", "the run goes on, and one sentence says what to do"
 )
 def test_a_host_that_refuses_perf_costs_a_sentence(root, fleet, nothing_left):
-    """Start the container of perf without its rights, so that the kernel of the host refuses."""
+    """If perf's container starts without the rights that perf needs, the kernel refuses perf.
+
+    The run must go on, with one warning.
+    """
     plain = with_changed("runner.measure.profiler", "m.RIGHTS = ()")
     made = real_lab.run(root, BURNS, "--hosts", fleet.file(root), code=None, program=plain)
     (said,) = (each for each in made.manifest["host_warnings"] if "not profiled" in each)
@@ -294,10 +301,11 @@ def test_packets_that_are_lost_are_said(root, fleet, nothing_left):
 
 @pytest.mark.load
 def test_packets_of_the_warm_up_are_not_counted_into_the_load(root, fleet, nothing_left):
-    """Packets that are delayed beyond the warm-up do not count as the load's.
+    """If requests of the warm-up reach the server after the warm-up has ended, the server's count
+    for the load must not contain them.
 
-    The warm-up's last packets leave 1.92 s after its begin, and arrive at 2.40 s. The warm-up ends
-    after 1.96 s to 2.06 s.
+    The last packets of the warm-up leave 1.92 s after the warm-up has begun, and arrive after
+    2.40 s. The warm-up ends after 1.96 s to 2.06 s.
     """
     hosts = fleet.file(root, generators=("gen2",), engine="unix")
     quick = with_changed("runner.measure.fleet", "m.WAYS = 1")
@@ -323,7 +331,7 @@ SHORT = with_changed(
     "runner.planning.catalog",
     "load = m.load_campaign; m.load_campaign = lambda _: load('test.toml')",
 )
-"""A program like `bench` that uses the test's campaign instead of the one that is named."""
+"""A program like `bench` that reads test.toml in place of any campaign."""
 
 
 @pytest.mark.load
@@ -339,15 +347,18 @@ def test_check_and_calibrate_work_on_other_hosts(root, fleet, nothing_left):
 
 
 def loads_of(duration_s):
-    """Return a function that returns whether wrk runs a load of this duration."""
+    """Return a function that tells whether wrk runs a load of this duration."""
     found = ["pgrep", "-f", f"/lab/tools/wrk .*-d{duration_s}s"]
     return lambda: subprocess.run(found, capture_output=True, check=False).returncode == 0
 
 
 loads = loads_of(4)
-"""Whether the load of 4 s runs, which is the measured one."""
+"""A function that tells whether the load LONG, which lasts 4 s, runs."""
 loads_long = loads_of(90)
-"""Whether the load of 90 s runs, which a test ends before by losing a host."""
+"""A function that tells whether a load of 90 s runs.
+
+Tests end such a load early, because they cut off a host.
+"""
 
 
 ADMINS = {"dockerd", "containerd", "containerd-shim", "sshd"}
@@ -356,7 +367,10 @@ ADMINS = {"dockerd", "containerd", "containerd-shim", "sshd"}
 
 @contextlib.contextmanager
 def under_way(root, hosts, *what, under=LONG, begun=loads, **user):
-    """Start a campaign on several hosts; yield its runner once its load runs."""
+    """Start a campaign on several hosts; yield the runner's process once `begun` returns True.
+
+    The campaign has the load `under`.
+    """
     (root / "test.toml").write_text(campaign(under))
     runner = real_lab.start(root, "run", *(what or ["test.toml"]), "--hosts", hosts, **user)
     try:
@@ -397,9 +411,9 @@ def goes_on(root, hosts):
 
 
 def noticed(runner, since_s):
-    """Wait until a run notices a lost host, and return its output so far.
+    """Wait until a run notices a lost host, and return the run's output so far.
 
-    Fail if it takes more than 10 s, and one for the test itself.
+    Fail if it takes more than 11 s from `since_s`: 10 s are promised, and 1 s is for the test.
     """
     said = ""
     while "has not responded for too long" not in said:
@@ -416,7 +430,7 @@ def emptied(machine, since_s):
 def lost(runner, role, before):
     """Wait for the end of a run that has lost a host, check its messages, and return its output.
 
-    `before` is the output until it noticed the loss.
+    `before` is the run's output until it noticed the loss.
     """
     said = before + failed(runner)
     assert f"The host of the {role} has not responded since " in said, said

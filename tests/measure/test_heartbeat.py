@@ -1,6 +1,6 @@
-"""Tests of the signs of life between the runner and its stations, and of silences.
+"""Tests of the signs of life (heartbeats) between the runner and its stations.
 
-The tests use clocks of their own, except for stations that are processes of this machine.
+The tests use simulated clocks, except those in which a station is a real process of this machine.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ class Clock:
 
 
 class Line:
-    """A channel to a station that sends nothing by itself."""
+    """A channel to a fake station, which shows a sign of life only if a test says so."""
 
     complaint = b""
 
@@ -81,7 +81,11 @@ class World:
 
 
 def test_the_deadlines_are_those_that_the_documentation_promises():
-    """A loss is noticed within 10 s, nothing is left after 15 s, and the runner gives up first."""
+    """The runner must notice the loss of a host within 10 s, and nothing of the lab may be left on
+    the host after 15 s.
+
+    The runner must give up a host earlier than the host's station gives up the runner.
+    """
     assert LOST_S + 2 * LOOK_S < 10 and LOST_S + 2 * LOOK_S < LEASE_S < 15 - 3 - 2 * LOOK_S
 
 
@@ -110,8 +114,9 @@ def test_a_silent_host_is_said_at_once_and_given_up_within_ten_seconds():
 
 
 def test_a_host_that_comes_back_in_time_is_not_lost():
-    """A silence that ends in time is no loss, but the longest silence must be known, because it
-    matters for the load under way.
+    """If a silent host responds again in time, it is not lost.
+
+    The length of the longest silence must be known, because it may have disturbed the load.
     """
     world = World("server")
     world.pass_s(LOST_S - 1, silent={"server"})
@@ -146,7 +151,10 @@ def test_a_host_whose_channel_the_runner_closes_is_not_lost():
 
 
 def test_a_runner_that_was_stopped_itself_blames_no_host():
-    """A runner whose clock stood still for 60 s may have signs of life that it has not read yet."""
+    """A runner that was stopped for 60 s must not declare a host lost at once.
+
+    Signs of life may have arrived that the runner has not read yet.
+    """
     world = World("server")
     world.pass_s(2)
     world.clock.now_s += 60
@@ -158,9 +166,9 @@ def test_a_runner_that_was_stopped_itself_blames_no_host():
 
 
 def test_the_loss_of_a_host_ends_the_wait_for_another():
-    """If one host is lost, the runner does not wait for another one to the end.
+    """If one host is lost, the runner stops waiting for the answer of another host.
 
-    It could wait for an hour, as long as the other host's load lasts.
+    Otherwise it would wait for an hour, until the load of the other host ends.
     """
     vigil = Vigil(lambda _: None)
     lines = {name: Line() for name in ("generator 1", "generator 2")}
@@ -180,7 +188,10 @@ def test_the_loss_of_a_host_ends_the_wait_for_another():
 
 @contextlib.contextmanager
 def station(folder, lease_s):
-    """Run a station as a process of this machine, which gives its runner up after `lease_s`."""
+    """Run a station as a process of this machine.
+
+    The station gives up its runner after `lease_s` seconds without a sign of life.
+    """
     program = f"from runner.measure import station as s; s.LEASE_S = {lease_s}; s.main()"
     env = {**os.environ, "LAB_WORK": str(folder), "PYTHONPATH": str(ROOT)}
     pipe = subprocess.PIPE
@@ -188,7 +199,7 @@ def station(folder, lease_s):
         [sys.executable, "-c", program], stdin=pipe, stdout=pipe, env=env, text=True
     ) as made:
         try:
-            made.stdout.readline()  # its first sign of life
+            made.stdout.readline()  # the station's first sign of life
             yield made
         finally:
             made.kill()
@@ -216,13 +227,13 @@ def load(station, folder):
     "after 10 s it ends all that the lab started on its host",
 )
 def test_a_station_without_its_runner_ends_what_it_started(tmp_path):
-    """A station ends its load if the signs of life stop, even if its input stays open.
+    """A station ends its load if it gets no more signs of life, even if its input stays open.
 
-    A station sees the same if the network cable of its host is pulled.
+    The station is in the same situation if the network cable of its host is pulled.
     """
     with station(tmp_path, lease_s=2) as made:
         generator = load(made, tmp_path)
-        for _ in range(6):  # longer than the lease, which each sign of life renews
+        for _ in range(6):  # 3 s, longer than the lease, but each sign of life renews the lease
             time.sleep(0.5)
             made.stdin.write("beat\n")
             made.stdin.flush()
@@ -242,7 +253,11 @@ def test_a_station_whose_runner_ended_does_not_wait_for_its_load(tmp_path):
 
 
 def test_processes_of_a_container_are_found_by_its_group():
-    """Processes are found by the id in the path of their group, as with the id of a container."""
+    """The processes of a container are found by the container's id, which is in the path of their
+    control group.
+
+    In this test, the name of a group takes the place of a container's id.
+    """
     with contextlib.ExitStack() as stack:
         groups = []
         group = stack.enter_context(cgroups.temporary("lease", groups.append))

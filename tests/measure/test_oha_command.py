@@ -1,4 +1,4 @@
-"""Tests of oha's command lines, of the conversion of its database, and of warm-up results."""
+"""Tests of oha's command lines, of converting oha's database, and of the results of warm-ups."""
 
 import csv
 import gzip
@@ -99,7 +99,7 @@ def test_memory_and_disk_grow_with_the_load():
 
 
 def stored(path: Path, rows: list[tuple[object, ...]]) -> Path:
-    """Make a database as oha 1.16 makes it (oha's src/db.rs); return its path."""
+    """Make a database like that of oha 1.16 (source: oha's src/db.rs); return its path."""
     with sqlite3.connect(path) as database:
         database.execute(
             "CREATE TABLE oha (url TEXT NOT NULL, start REAL NOT NULL, start_latency_correction"

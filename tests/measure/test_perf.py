@@ -61,7 +61,7 @@ def test_perf_counts_the_calls_that_were_made(tool, tmp_path):
     with running(CALLS, stdin=subprocess.PIPE) as process:
         process.stdin.write(b"x" * 10)
         process.stdin.flush()
-        time.sleep(0.5)  # it waits in read
+        time.sleep(0.5)  # then the process waits in read()
         with tool.counting(process.pid, out):
             process.stdin.write(b"x" * 500)
             process.stdin.flush()
@@ -75,9 +75,9 @@ def test_perf_counts_the_calls_that_were_made(tool, tmp_path):
 @needs_perf
 @pytest.mark.timed
 def test_a_child_that_ends_while_perf_starts_is_left_out(tool, tmp_path, monkeypatch):
-    """A child that has ended by the time perf looks for it is left out.
+    """If a child process ends before perf observes it, perf records the other processes only.
 
-    PostgreSQL's processes often end so early.
+    Processes of PostgreSQL often end so early.
     """
     looks = []
 

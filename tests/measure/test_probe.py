@@ -41,8 +41,8 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 class Server(socketserver.ThreadingTCPServer):
     """A server that answers request `number` with `reply(number)`; each connection has a thread.
 
-    If the reply is None, it closes the connection without an answer. With `one_at_a_time`, a
-    request waits until the previous request is answered, as in a server that hangs as a whole.
+    If the reply is None, the server closes the connection without an answer. With `one_at_a_time`,
+    a request waits until the previous request is answered, as in a server that hangs as a whole.
     """
 
     daemon_threads = True
@@ -82,13 +82,13 @@ class Server(socketserver.ThreadingTCPServer):
 
 
 def after(seconds):
-    """Return the usual answer after some seconds."""
+    """Wait for some seconds; return the usual answer."""
     time.sleep(seconds)
     return ANSWER
 
 
 def started(port, **more):
-    """Start the real probe, and let it begin to send requests to a server."""
+    """Start the real probe, and let it send requests to the server at `port`."""
     command = [sys.executable, "-m", "runner.measure.probe", "40", "0,1"]
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
@@ -100,7 +100,10 @@ def started(port, **more):
 
 
 def probe(server, seconds, **more):
-    """Run the real probe for some seconds; return its columns, and each answer's latency in ms."""
+    """Run the real probe for some seconds.
+
+    Return the columns of the probe's samples, and the latency of each request in ms.
+    """
     process = started(server.server_address[1], **more)
     time.sleep(seconds)
     out, _ = process.communicate('{"pause": true}\n', timeout=20)
@@ -136,7 +139,10 @@ def over_tls(folder, reply, **tls):
 
 
 def test_a_known_delay_comes_back_over_tls(tmp_path):
-    """A known delay is measured over TLS; the first request also has the handshake's time."""
+    """The probe measures a known delay over TLS.
+
+    Only the first request on a connection takes longer, because it includes the handshake.
+    """
     rows, latency_ms, server = over_tls(tmp_path, lambda _: after(0.005))
     assert 75 <= len(rows["status"]) <= 82 and set(rows["status"]) == {200}
     assert rows["opened"].sum() == server.accepted <= 3
@@ -144,7 +150,9 @@ def test_a_known_delay_comes_back_over_tls(tmp_path):
 
 
 def test_a_long_answer_over_tls_comes_whole(tmp_path):
-    """An answer of many TLS records comes whole, also if the server then closes the connection."""
+    """An answer of many TLS records is read completely, even if the server then closes the
+    connection.
+    """
     long = b"HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n" + 300_000 * b"x"
     closing = long.replace(b"OK\r\n", b"OK\r\nConnection: close\r\n")
     rows, _, server = over_tls(tmp_path, lambda number: closing if number % 2 else long)
@@ -174,7 +182,10 @@ def series(process, server, hz, seconds):
 
 
 def test_a_period_longer_than_a_slice_goes_on_in_the_next_one():
-    """Eight slices of 0.2 s at 2.5 requests/s have four requests in all, and not one per slice."""
+    """In eight slices of 0.2 s at 2.5 requests/s, the probe sends four requests in all.
+
+    The schedule goes on from slice to slice, so the probe does not send a request in each slice.
+    """
     server = Server()
     command = [sys.executable, "-m", "runner.measure.probe", "40", "0,1"]
     pipe = subprocess.PIPE
@@ -241,7 +252,8 @@ def test_a_server_that_closes_is_asked_over_a_new_connection():
 
 
 def test_an_unaccepted_connection_holds_up_no_other_request():
-    """A connection that the server does not accept for 0.3 s holds up no other request.
+    """If the server accepts no connection for 0.3 s, only requests on new connections of that time
+    are late, and later requests are not.
 
     The server's backlog is one. The kernel drops further connection requests, and the client sends
     them again after a second.
@@ -265,10 +277,10 @@ def test_an_unaccepted_connection_holds_up_no_other_request():
 
 
 def test_a_connection_closed_by_the_server_is_not_used_again():
-    """The probe does not use a connection again that the server has closed after 0.1 s without
-    requests.
+    """If the server closes a connection after 0.1 s without requests, the probe does not use this
+    connection again.
 
-    Now and then two requests overlap, so that the probe opens a second connection, which is idle
+    Now and then two requests overlap. Then the probe opens a second connection, which is idle
     afterwards.
     """
 
@@ -315,17 +327,17 @@ WHOLE = {
     "trailers": (CHUNKED + b"a\r\n0123456789\r\n0\r\nDigest: x\r\n\r\n", (200, True)),
     "early hints": (b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + ANSWER, (200, True)),
 }
-"""Answers, each with its status, and with True if its connection is kept.
+"""Name -> the bytes of an answer, with its status, and with True if the connection is kept.
 
 Source: RFC 9112, sections 6.3, 7.1 and 9.3.
 """
 
 
 def fed(*pieces):
-    """Feed a reader piece by piece.
+    """Feed the bytes of an answer to a reader, piece by piece.
 
-    For each piece, return the status of the answer that it completes and whether the connection is
-    kept; None if it completes no answer.
+    Return a list with one element per piece. If the piece completes the answer, the element is the
+    answer's status and whether the connection is kept. Otherwise the element is None.
     """
     reader = ResponseReader()
     taken = []
@@ -406,8 +418,9 @@ def samples(latencies_ms, status=200, sent=None, opened=None, count=None):
 
 
 def test_requests_before_and_after_a_load_are_not_within_it():
-    """Only 20 of 86 requests lie in the load: one is due every 25 ms, from 0.8 s before the 0.5 s
-    on.
+    """Of 86 requests, one every 25 ms, only 20 requests lie in the load.
+
+    The load begins 0.8 s after the first request, and lasts 0.5 s.
     """
     probe = samples(np.full(86, 1.0))
     begin_ns = 32 * PERIOD_NS
@@ -430,14 +443,10 @@ def test_percentiles_of_what_was_due_within_the_load(tmp_path):
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        (
-            samples(np.ones(99)),
-            {"p50_ms": 1.0, "p95_ms": None, "p99_ms": None},
-        ),  # too few samples for these percentiles
-        (
-            samples(np.ones(50), status=503),
-            {"failed": 50, "p50_ms": None},
-        ),  # errors have no response times
+        # 99 samples are too few for p95 and p99.
+        (samples(np.ones(99)), {"p50_ms": 1.0, "p95_ms": None, "p99_ms": None}),
+        # Failed requests do not count for percentiles.
+        (samples(np.ones(50), status=503), {"failed": 50, "p50_ms": None}),
     ],
 )
 def test_what_is_no_percentile_is_none(tmp_path, given, expected):
@@ -451,21 +460,22 @@ def test_late_sending_differs_from_waiting_for_the_server():
 
     number = np.arange(100)
     due = number.astype(np.int64) * PERIOD_NS
-    sent = due + np.where(
-        (due >= 1e9) & (due < 1.5e9), 150_000_000, 0
-    )  # 20 of 100 requests are late: those of half a second
+    # 20 of the 100 requests are sent 150 ms late: those that are due within a certain half second.
+    sent = due + np.where((due >= 1e9) & (due < 1.5e9), 150_000_000, 0)
     probes = samples(1, sent=sent, opened=0 * due, count=100)
     assert late(probes, 2.5) == pytest.approx(0.2, abs=0.01)
     assert late(probes, 1.0) == 0.0
     assert late(probes, 5.0) == pytest.approx(0.6, abs=0.01)  # the probe stopped half-way
     assert late(probes, 0.2) == 0.0
-    # A server that accepts no connection in that half second: the probe waits for the first one.
+    # If the server accepts no connection in that half second, the probe waits for its first
+    # connection. This is not the probe's fault, so the requests do not count as sent late.
     waits = np.where((due > 1e9) & (due < 1.5e9), int(1.5e9), due)
     received_ms = (
         np.where(number == 40, int(1.5e9), np.maximum(waits, sent + 1_000_000)) - waits
     ) / 1e6
     assert late(samples(received_ms, sent=waits, opened=number == 40, count=100), 2.5) < 0.02
-    # A server that answers nothing for 10 s: after a hundred requests, no more can be sent.
+    # If the server answers no request for 10 s, the probe cannot send more than a hundred requests.
+    # This is not the probe's fault either.
     due = np.arange(200, dtype=np.int64) * PERIOD_NS
     end = np.maximum(due, int(10e9))
     sent = np.where(np.arange(200) < PROBE_CONNECTIONS, due, end)
@@ -480,12 +490,10 @@ CLOSINGS = [
     (1, ORDER == 0, 0),
     (1, ORDER >= 0, 1),
     (1, ORDER % 10 == 0, 3 / 39),
-    (
-        3000,
-        ORDER >= 0,
-        0,
-    ),  # no request is answered before the last is sent, so each needs a connection of its own
-    (62, ORDER < 3, 0),  # answers that take two and a half periods keep three connections busy
+    # Each request needs a connection of its own, because no answer comes before all are sent.
+    (3000, ORDER >= 0, 0),
+    # Answers take two and a half periods, so three connections are in use at the same time.
+    (62, ORDER < 3, 0),
     (62, ORDER >= 0, 1),
 ]
 

@@ -1,6 +1,7 @@
-"""Tests of plain processes: their CPUs, their environment, and their end.
+"""Tests of programs that the lab runs as plain processes: their CPUs, environment, and end.
 
-No process outlives the runner that started it, and idle CPUs sleep again after the runner's end.
+No process may outlive the runner that started it. When the runner has ended, idle CPUs may sleep
+again.
 """
 
 import contextlib
@@ -138,7 +139,9 @@ def test_the_next_run_reaps_what_runner_and_watchdog_left(root):
 
 @pytest.mark.fault("a pid in the ledger belongs to a stranger by now", "the stranger lives")
 def test_a_strangers_process_is_never_reaped(root):
-    """A process is not ended if its pid is in the ledger, but with another start time."""
+    """If the ledger contains the pid of a process, but with another start time, the process is not
+    ended.
+    """
     with real_lab.process("sleep", "30", start_new_session=True) as stranger:
         with ledger() as book:
             book.add(ProcessEntry(stranger.pid, start_ticks(stranger.pid) - 5))
@@ -249,9 +252,9 @@ def test_cpus_that_poll_enter_no_idle_state():
 
 
 def holders(pids):
-    """Return those of some processes that have the device open.
+    """Return the pids, among `pids`, of the processes that have the device open.
 
-    Other files of these processes may be closed meanwhile, which is no error.
+    It is no error if a process closes other files while this function looks at them.
     """
 
     def is_open(link):
@@ -275,8 +278,9 @@ def test_a_device_that_may_not_be_opened_is_one_warning(tmp_path):
 
 
 def test_a_kernel_without_idle_states_is_one_warning():
-    """If the kernel has no idle states, one warning says so, and names no remedy because there is
-    none.
+    """If the kernel has no idle states, one warning says so.
+
+    The warning names no remedy, because no remedy exists.
     """
     warning = idle.remedy(idle.NO_STATES)
     assert "leaves the CPUs' sleep to the hypervisor" in warning and "many connections" in warning
@@ -292,7 +296,9 @@ def test_a_kernel_without_idle_states_is_one_warning():
     ],
 )
 def test_cpus_that_sleep_all_the_same_are_seen(tmp_path, name, latency, rises, problem):
-    """CPUs are not reported as polling if the kernel ignores the file that keeps them awake."""
+    """If the kernel ignores the file that should keep CPUs awake, the CPUs are not reported as
+    polling.
+    """
     state = tmp_path / "cpu0" / "cpuidle" / "state1"
     state.mkdir(parents=True)
     (state / "name").write_text(name)

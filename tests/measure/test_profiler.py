@@ -1,4 +1,7 @@
-"""Tests of perf on another host without that host: its clock, and an engine that refuses."""
+"""Tests of perf on another host, with a fake in place of that host.
+
+The times of perf must be converted from the host's clock, and an engine may refuse perf.
+"""
 
 import gzip
 from types import SimpleNamespace
@@ -41,7 +44,10 @@ def test_samples_get_the_times_of_this_machine(ahead_ns, expected_s):
 
 
 def test_the_clock_after_the_load_counts(tmp_path):
-    """Move the host's clock during the load: the samples arrive after it."""
+    """The times of samples are converted by the clock's offset that is known after the load.
+
+    The test changes the offset of the host's clock during the load.
+    """
     site = SimpleNamespace(clock=Clock(0, 0))
     out = tmp_path / "perf.txt.gz"
 

@@ -61,7 +61,7 @@ class Tree:
         (folder / "cgroup").write_text(line)
 
     def group(self, path, quota_us=None, throttled_ns=0, period_us=PERIOD_US):
-        """Make a group; without `quota_us`, it has no quota."""
+        """Make a control group and return its folder; without `quota_us`, it has no quota."""
         folder = self.mount / path.lstrip("/")
         folder.mkdir(parents=True, exist_ok=True)
         if self.version == 1:
@@ -107,7 +107,10 @@ def test_without_any_quota_the_throttled_time_is_0(tree):
 
 
 def test_the_tightest_quota_of_the_group_and_all_above_counts(tree):
-    """The lowest of all quotas must count, and the throttled times of all groups are added up."""
+    """Among the quotas of the server's group and of the groups above it, the lowest quota counts.
+
+    The throttled times of those of these groups that have a quota are added up.
+    """
     tree.process(PID, "/pods/pod/container")
     tree.group("/pods/pod/container", 150_000, 1_000_000)
     tree.group("/pods/pod", 20_000, 30_000_000, period_us=40_000)
@@ -161,7 +164,10 @@ def test_what_cannot_be_read_is_not_known_and_never_0(tree, how):
 
 @pytest.mark.parametrize("text", ["", "much\n", None], ids=["empty", "no number", "a folder"])
 def test_a_quota_that_cannot_be_read_is_not_known(tree, text):
-    """If a group's quota cannot be read, it is unknown, but that of the group above is reported."""
+    """If a group's quota cannot be read, the server's quota counts as unknown.
+
+    The quota of the group above is reported nevertheless.
+    """
     tree.process(PID, "/one/two")
     tree.group("/one", 50_000, 1_000_000)
     unreadable = tree.group("/one/two")
@@ -221,7 +227,10 @@ def used_by(
 
 
 def test_a_server_at_a_foreign_quota_is_the_limit():
-    """A server at a foreign quota is the limit, and the verdict's reason names the quota."""
+    """A server that uses all of a quota which the lab did not set is the limit.
+
+    The verdict's reason must name the quota.
+    """
     metrics, found = used_by(Quota(0.5))
     assert (metrics["server_quota_cores"], metrics["server_throttled_pct"]) == (
         0.5,
@@ -338,7 +347,10 @@ def test_terms_and_sentences_contain_the_quota(tables, tmp_path, share, quota, w
 
 
 def test_the_evidence_says_how_much_of_a_quota_was_left(tables, tmp_path):
-    """The evidence must say how much of the quota was left, or that the throttling is unknown."""
+    """The evidence must say how much of its quota the server used.
+
+    If it is unknown how long the quota held the server back, the evidence must say so.
+    """
     values = {
         "server_quota_cores": 0.5,
         "server_cpu_mean_pct": 45.0,

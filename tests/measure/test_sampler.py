@@ -1,6 +1,6 @@
-"""Tests of the sampler: its values are compared with psutil and with known loads.
+"""Tests of the sampler, whose values are compared with those of psutil and with known loads.
 
-Meanwhile, processes begin, end and fork.
+In some tests, processes begin, end or fork while they are sampled.
 """
 
 import itertools
@@ -38,8 +38,8 @@ from runner.measure.subjects import (
 from runner.model import LabError
 
 MIB = 2**20
-# A process with `children` children. Each has 2 MiB of its own; all share 20 MiB. A line of input
-# ends them.
+# A program that forks `children` child processes. Each child has 2 MiB of its own memory, and all
+# processes share 20 MiB. A line of input ends the program.
 FAMILY = """
 import mmap, os, sys, time
 shared = mmap.mmap(-1, 20 * 2**20)
@@ -58,7 +58,7 @@ BUSY = "while True: pass"
 
 @contextmanager
 def running(code, lines=0):
-    """Run Python code, and yield its process once it has printed this many lines."""
+    """Run Python code, and yield its process once it has printed `lines` lines."""
     pipe = subprocess.PIPE
     with real_lab.process(
         sys.executable, "-c", code, stdin=pipe, stdout=pipe, start_new_session=True
@@ -84,7 +84,10 @@ SUBJECTS = {name: name for name in ("server", "database", "host", "sampler")}
 
 
 class Sampling:
-    """A real sampler at 20 Hz with its ledger; after `stop`, also its rows."""
+    """A real sampler at 20 Hz, with its ledger.
+
+    After `stop`, `rows` returns the samples of a subject.
+    """
 
     def __init__(self, book, ask, path):
         self.book = book
@@ -165,9 +168,9 @@ def test_a_group_counts_time_throttling_memory_and_threads(
 
 
 def opened(path):
-    """Return how many of this process's open files are this file.
+    """Return how many times this process has the file at `path` open.
 
-    Other files may be opened and closed by other tests meanwhile.
+    Other files are not counted, because other tests may open and close them meanwhile.
     """
     return sum(opened.path == str(path) for opened in psutil.Process().open_files())
 
@@ -193,9 +196,10 @@ def busy_s():
 
 
 def test_the_host_agrees_with_psutil():
-    """A reading must lie between two readings by psutil, up to 10 ms for each kind of CPU time.
+    """The host's values must lie between psutil's values before and afterwards.
 
-    psutil's values are multiples of clock ticks.
+    The tolerance is 10 ms for each of five kinds of CPU time, because psutil's values are multiples
+    of clock ticks.
     """
     host = HostSubject()
     before = busy_s(), psutil.cpu_times().steal, psutil.cpu_stats().ctx_switches
@@ -299,8 +303,8 @@ def test_processes_that_join_a_group_are_seen(group):
     """A process that joins a group is found, although the list of the group's processes is read
     often.
 
-    Version 1 of control groups returns an old list of processes from a file that stays open and is
-    read more than once a second.
+    The difficulty is that version 1 of control groups returns an old list of processes, if the file
+    stays open and is read more than once a second.
     """
     with running(BUSY) as first, running(BUSY) as second:
         join(group, first)
@@ -390,10 +394,10 @@ def test_cpu_is_read_at_every_tick_until_the_end(sampling):
 
 @pytest.mark.timed
 def test_the_sampler_takes_two_percent_of_a_core_at_most(sampling):
-    """The sampler takes at most two percent of a core.
+    """The sampler uses at most two percent of a core.
 
-    `make bench-sampler` measures a quarter of it. The rest is for machines whose caches are used by
-    other programs, too.
+    `make bench-sampler` measures a quarter of this limit. The limit is so much higher because the
+    sampler is slower on machines on which other programs use the caches, too.
     """
     with running(FAMILY.format(children=20), lines=21) as database, running(BUSY) as server:
         sampling.add("server", server.pid)
@@ -408,8 +412,9 @@ def test_the_sampler_takes_two_percent_of_a_core_at_most(sampling):
 
 @pytest.mark.timed
 def test_a_group_gets_its_share_of_a_core_and_no_more(root, sampling):
-    """A process in a group gets the group's share of a core, by the CPU time that it measures
-    itself.
+    """A busy process in a group that is limited to 0.3 of a core gets 0.3 of a core.
+
+    The process measures its CPU time itself.
     """
     burn = (
         "import time; end = time.monotonic() + 3.0\nwhile time.monotonic() < end: "
@@ -468,10 +473,10 @@ def test_stats_are_polled_without_ever_waiting():
 
 
 def test_a_quota_of_version_2_is_written_below_the_root(tmp_path):
-    """A quota of version 2 can be written for a group directly below the root.
+    """With version 2 of control groups, groups with a quota are made directly below the root.
 
-    The group of this process cannot pass the controller on to groups below it, because it holds
-    processes and is not the root.
+    They cannot be made below the group of this process, because this group contains processes and
+    is not the root. Such a group cannot pass the CPU controller on to groups below it.
     """
     mounts = cgroups.mounts(tmp_path)
     ours = mounts / "user.slice"

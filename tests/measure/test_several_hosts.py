@@ -1,4 +1,4 @@
-"""Tests of the support for several hosts, without hosts.
+"""Tests of the support for several hosts, on one machine.
 
 They cover the hosts file, the parts of a load, and the merging of results, with exact values.
 """
@@ -184,7 +184,10 @@ def k6_file(path, requests, shift_ns=0):
 
 
 def digested(raw, *part):
-    """Digest the samples of a generator and, if given, of a second one with another clock."""
+    """Digest the samples of a generator; return the result and three of its tables.
+
+    With `part`, also digest the samples of a second generator, whose clock differs.
+    """
     spool = partial(spool_together, further=[part]) if part else spool_points
     return digest(raw, spool=spool), [
         read_table(raw, name) for name in ("requests", "latency", "throughput")
@@ -202,8 +205,8 @@ def test_two_generators_are_digested_as_one_whatever_the_clocks(tmp_path):
     for ahead_ns in (0, 3_600_000_000_000, -777_777):
         two = k6_file(tmp_path / f"k6.g2.{ahead_ns}.json.gz", second, ahead_ns)
         found, merged = digested(one, two, -ahead_ns)
-        # These fields differ, because each file has its own lines that announce metrics, and
-        # numbers its labels by itself.
+        # These fields differ, because each file has its own lines that declare metrics, and its own
+        # numbering of labels.
         own = {"steady": None, "lines": 0, "labelling": None, "kinds": {}}
         assert (found.labels, found.labelling.counts, found.kinds) == ([], {}, {})
         assert replace(found, **own) == replace(expected, **own)
@@ -305,7 +308,7 @@ def test_clocks_that_move_apart_make_a_trial_invalid(moved_ns, ok):
 )
 @pytest.mark.parametrize(("silent_s", "ok"), [(1.2, True), (2.9, True), (5.0, False)])
 def test_a_trial_with_a_silent_host_is_repeated(silent_s, ok):
-    """A long silence of a host fails the trial, because no request was answered meanwhile."""
+    """If a host was silent for long, the trial fails, because no request was answered meanwhile."""
     hosts = Between(
         clock_error_ns=0,
         clock_moved_ns=0,
@@ -341,8 +344,8 @@ def test_a_trial_with_a_silent_host_is_repeated(silent_s, ok):
 def test_the_network_is_the_limit_only_where_no_side_was(
     server, generator, offered, between_hosts, limit
 ):
-    """A network that is full, loses packets or takes most of a response time is the limit only if
-    neither server nor generator is.
+    """A network that is full, loses packets or takes most of a response time is the limit, but only
+    if neither the server nor the generator is the limit.
     """
     given = evidence(
         server_share=server,
@@ -391,7 +394,7 @@ def test_a_network_that_is_silent_is_said_in_a_sentence(tmp_path, sends):
 def test_a_transfer_is_taken_from_who_knows_its_secret_only(station):
     """A connection without the secret is closed, and does not disturb the transfer.
 
-    It may come from the same address as the right one.
+    This holds even if it comes from the same address as the connection with the secret.
     """
     port = station.listen("127.0.0.1")
     with contextlib.ExitStack() as stack:
@@ -463,9 +466,9 @@ class Folder:
 
 @pytest.mark.timed
 def test_stations_with_wrong_clocks_begin_together(tmp_path):
-    """Loads begin together on a host whose clock is 8 s ahead and on one whose clock is 3 s behind.
+    """Loads begin together on two hosts, although one clock is 8 s ahead and the other 3 s behind.
 
-    The loads run `date`, which prints the time at which each really began.
+    The loads run `date`, which prints the time at which each load really began.
     """
     waits = []
     logs = []
@@ -508,7 +511,10 @@ sys.stdin.read()
 
 @pytest.mark.timed
 def test_what_a_server_took_is_read_on_its_host(tmp_path):
-    """Compare with psutil's counts of a process that burns 0.3 s and holds 40 MiB."""
+    """A station's counts of a process must agree with psutil's counts.
+
+    The process uses 0.3 s of CPU time and 40 MiB of memory.
+    """
     pipe = subprocess.PIPE
     with (
         contextlib.closing(Pipe(tmp_path, 0)) as channel,
@@ -533,9 +539,9 @@ def test_what_a_server_took_is_read_on_its_host(tmp_path):
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl")
 def test_certificates_of_the_page_can_sign_no_others(tmp_path):
-    """Make certificates by the page's commands, and then one more with the key of a host.
+    """The commands in docs/fleet.md make certificates of hosts that cannot sign other certificates.
 
-    OpenSSL must accept the former, and reject the latter.
+    OpenSSL must accept these certificates, and reject one that is signed with the key of a host.
     """
     page = (ROOT / "docs" / "fleet.md").read_text()
     (block,) = (each for each in page.split("```console\n") if "openssl" in each)
@@ -568,7 +574,7 @@ def test_certificates_of_the_page_can_sign_no_others(tmp_path):
     ],
 )
 def test_an_engine_is_reached_at_the_port_that_ssh_takes(engine, config, tmp_path, monkeypatch):
-    """Compare with the port that OpenSSH chooses for the same URL and the same configuration."""
+    """The lab connects to the port that OpenSSH chooses for the same URL and configuration."""
     paramiko = pytest.importorskip("paramiko")
     file = tmp_path / ".ssh" / "config"
     file.parent.mkdir()
@@ -586,7 +592,7 @@ def test_an_engine_is_reached_at_the_port_that_ssh_takes(engine, config, tmp_pat
 
 
 def test_the_image_of_the_instruments_has_all_that_a_station_imports():
-    """All modules that a station imports are in the image of the instruments."""
+    """The image of the instruments must contain all modules that a station imports."""
     said = subprocess.run(
         [
             sys.executable,

@@ -1,4 +1,7 @@
-"""Tests of a process's counts from the kernel's files, which must agree with getrusage."""
+"""Tests of the CPU time, context switches and page faults of a process, from the kernel's files.
+
+They must agree with the values of getrusage.
+"""
 
 import subprocess
 import sys

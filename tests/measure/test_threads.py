@@ -1,4 +1,7 @@
-"""Tests of threads' times: running and waiting add up to the time that has passed."""
+"""Tests of how long threads run and wait for a CPU.
+
+For a busy thread, the two times must add up to the time that has passed.
+"""
 
 import os
 import signal

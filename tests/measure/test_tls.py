@@ -1,4 +1,4 @@
-"""Tests of TLS: servers that k6 would refuse are refused, with an error that names a remedy."""
+"""Tests of TLS: the lab must refuse servers that k6 would refuse, and name a remedy."""
 
 import socket
 from dataclasses import replace
@@ -78,14 +78,18 @@ def test_a_certificate_for_another_host_is_refused(authority, names):
 
 
 def test_a_common_name_is_no_name(authority):
-    """A certificate with only a common name is refused, because k6 (in Go) refuses it, too."""
+    """A certificate that names its host only as the common name is refused.
+
+    k6 refuses such certificates, too, because it is written in Go.
+    """
     files = authority.certificate((), common_name="localhost")
     assert "is not for localhost" in refusal(files, trusting(authority, "localhost"))
 
 
 def test_a_server_that_accepts_no_http_1_is_refused(authority):
-    """A server that refuses HTTP/1.1 is refused; it says so as a server in Go does, by alert 120
-    (RFC 7301).
+    """A server that does not accept HTTP/1.1 is refused.
+
+    The test's server reports this like a server in Go, by the TLS alert 120 (RFC 7301).
     """
     said = refusal(authority.certificate(), trusting(authority), alert=120)
     assert "speaks only HTTP/2" in said and "let the server offer HTTP/1.1" in said
@@ -127,7 +131,7 @@ def test_files_that_are_no_pair_are_named(authority, tmp_path):
 
 
 def test_a_certificate_can_be_trusted_by_itself(authority):
-    """A server's certificate can be trusted itself, instead of the authority that signed it."""
+    """A user may trust a server's certificate directly, instead of the authority that signed it."""
     files = authority.certificate()
     with shaking(files, "http/1.1") as address:
         tls = Tls("127.0.0.1", str(files.certificate))

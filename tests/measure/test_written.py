@@ -12,7 +12,10 @@ SCRIPT = Path("their.js")
 
 
 def written(*scenarios, users=10, total="1m30s", **options):
-    """Return the load of scenarios; options without a value are None, because k6 prints null."""
+    """Return the load that is read from k6's output for a script with these scenarios.
+
+    Options without a value are None, because k6 prints null.
+    """
     empty = dict.fromkeys(("exec", "startTime", "timeUnit", "stages", "duration"))
     named = {f"s{number}": empty | each for number, each in enumerate(scenarios, start=1)}
     known = {"scenarios": named, "maxVUs": users, "totalDuration": total, **options}
