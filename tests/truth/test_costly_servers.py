@@ -1,7 +1,8 @@
 """Tests of the throughput and response times of servers whose requests have a known cost.
 
 The reference server burns a known CPU time for each request. The lab's numbers must agree with this
-cost, and with the reports of wrk and of a stock k6, which run alone, without the lab's observers.
+cost, and with the reports of wrk and of an unchanged k6 that run alone, without the lab's sampler
+and probe.
 """
 
 import contextlib
@@ -34,14 +35,15 @@ SERVER_CPU = str(CPUS[0])
 GENERATOR_CPU = str(CPUS[-1])
 CONNECTIONS = 4
 WAKE_MS = 0.1
-"""Least time that an idle CPU of a virtual machine takes to wake.
+"""Difference of medians that is tolerated, because an idle CPU takes at least this time to wake.
 
-A server whose requests cost 0.05 ms has a median of 0.15 to 0.2 ms here, depending on how often its
-CPU sleeps; a stock k6 alone measures the same. For a server whose requests cost 1 ms, stock k6
-measured a median of 1.16 to 1.18 ms, and the lab one of 1.08 to 1.09 ms; the reason is unknown.
+This holds for the CPU of a virtual machine. If a request costs 0.05 ms, the median response time is
+0.15 to 0.2 ms here, depending on how often the server's CPU sleeps. An unchanged k6 that runs alone
+measures the same. If a request costs 1 ms, an unchanged k6 measured a median of 1.16 to 1.18 ms,
+but the lab measured 1.08 to 1.09 ms. The reason for this difference is unknown.
 """
 SURE = 0.999
-"""Confidence level at which a dozen intervals fail by chance in one of a hundred runs."""
+"""Confidence level at which, of a dozen intervals, one misses the truth in 1 of 100 runs."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ export default () => http.get('URL');
 
 
 def stock_k6_p50_ms(folder: Path, url, costly):
-    """Return the median response time that a stock k6 reports for an open load if it runs alone."""
+    """Return the median response time (ms) that an unchanged k6 alone reports for an open load."""
     script = folder / "stock.js"
     summary = folder / "stock.json"
     text = STOCK.replace("RATE", str(costly.open_rps)).replace("SECONDS", str(costly.open_s))
@@ -134,7 +136,7 @@ def alone_before():
 def closed(alone_before, tmp_path_factory):
     """Run the lab's closed loads with wrk on all costly servers, with one trial each.
 
-    wrk measures the servers alone before and after it (see `alone`).
+    Before and after these loads, wrk measures the servers alone (see `alone`).
     """
     loads = [
         load(
@@ -173,7 +175,7 @@ def test_the_rate_of_a_closed_load_by_wrk_is_that_of_wrk_alone(closed, alone, co
 
 @pytest.mark.parametrize("costly", COSTLY[1::2], ids=str)
 def test_the_rate_of_users_in_a_closed_load_is_that_of_wrk(root, alone, costly):
-    """k6 and wrk find the same rate of a server that is loaded as a user's API at a URL."""
+    """If the lab loads a server at a URL by k6, it finds the same rate as wrk alone."""
     iterations = round(costly.closed_s * alone[costly])
     with serving(costly.cost_ms) as url:
         made = run(root, "--vus", str(CONNECTIONS), "--iterations", str(iterations), url=url)
@@ -240,9 +242,10 @@ def test_a_ratio_of_costs_of_2_comes_back_on_a_quota(root, pair):
 
 
 def test_the_ratio_of_two_urls_is_that_of_their_costs(root):
-    """Servers whose requests cost 15 ms and 10 ms, loaded in turn, have a ratio of 1.5.
+    """Two servers whose requests cost 15 ms and 10 ms are loaded in turn: the ratio must be 1.5.
 
-    When the probe still sent 40 requests/s, the measured ratio was 2.03.
+    When the probe still sent 40 requests/s, the measured ratio was 2.03, because the probe's
+    requests cost CPU time, too.
     """
     with serving(10) as cheap, serving(15) as dear:
         made = real_lab.run(

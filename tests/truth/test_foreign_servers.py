@@ -1,4 +1,4 @@
-"""Tests with servers of other authors: the lab's numbers must agree with what the servers log."""
+"""Tests with servers by other authors: the lab's numbers must agree with the servers' logs."""
 
 import contextlib
 import json
@@ -30,8 +30,9 @@ def listening(port, *command, log=subprocess.DEVNULL, cwd=None):
 
 
 def test_a_server_that_closes_after_each_answer_agrees(root, tmp_path):
-    """At 400 requests/s, the lab counts as many requests as Python's own HTTP server has in its
-    log.
+    """Python's own HTTP server closes the connection after each answer.
+
+    At 400 requests/s, the lab's counts must agree with the server's log.
     """
     (tmp_path / "site").mkdir()
     port = free_port()
@@ -55,7 +56,7 @@ def test_a_server_that_closes_after_each_answer_agrees(root, tmp_path):
         <= accepted
         <= sent + row["probe_requests"] + STRANGERS
     )
-    # The rate is the one at which iterations were begun.
+    # The rate of the trial is the rate at which k6 began iterations.
     assert (row["requests"], row["duration_s"]) == (pytest.approx(1600, abs=2), 4)
     assert row["rps"] == pytest.approx(400, abs=1)
     # Response times include opening the connection.
@@ -112,10 +113,10 @@ def test_the_mode_is_what_the_server_made_of_it(root, most, mode, connections):
     opened = len({number for _, number, _ in seen})
     assert (
         connections <= opened <= connections + 10 * (most == 10)
-    )  # the users' numbers of requests may not be multiples of ten
+    )  # the last connection of each of the ten users may have fewer than ten requests
     assert (row["mode"], row["opened_pct"]) == (mode, pytest.approx(opened / 20))
-    # The server closes after each `most` requests of the probe. The count began before the load, so
-    # the load has one more or one fewer.
+    # The server also closes the probe's connection after `most` requests. It counts from before the
+    # load, so the number of connections in the load may differ by one.
     reopened = row["probe_reopened_pct"] / 100 * row["probe_requests"]
     assert reopened == pytest.approx(row["probe_requests"] / most if most else 0, abs=1.001)
     assert 20 <= row["latency_p50_ms"] < 40 and 20 <= row["probe_p50_ms"] < 40

@@ -44,7 +44,7 @@ def lab(series, tmp_path):
 def holds(made: Run, series: str, trials: int) -> None:
     """Check that this series of k6 was used, and that every trial is sealed.
 
-    Also check that k6 reported all numbers that the lab compares.
+    Also check that k6 reported all numbers that the lab needs for its checks.
     """
     assert made.manifest["tools"]["k6"].startswith(f"{series.removeprefix('v')}.")
     assert len(made.records) == trials

@@ -1,4 +1,7 @@
-"""Tests of thresholds and custom metrics in files of a real k6, against k6's own summary."""
+"""Tests that read thresholds and custom metrics from files of a real k6.
+
+The results are compared with k6's own summary.
+"""
 
 import functools
 import http.server
@@ -60,7 +63,7 @@ export function handleSummary(data) { return { 'handled.json': JSON.stringify(da
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Answers at once, after 30 ms, or with 500."""
+    """A handler that answers at once, after 30 ms (/slow), or with status 500 (/fail)."""
 
     protocol_version = "HTTP/1.1"
 
@@ -97,13 +100,13 @@ def recorded(request, base, tmp_path_factory):
     ):
         (folder / "script.js").write_text(script)
         ended = call([k6, "run", "-q", "-e", f"BASE={base}", *outputs, "script.js"])
-        assert ended.returncode == 99, ended.stderr  # thresholds were crossed
+        assert ended.returncode == 99, ended.stderr  # some thresholds are broken
     return folder
 
 
 @pytest.fixture
 def thresholds(recorded, bare_lab):
-    """Return a function that imports a file and returns its table of thresholds."""
+    """Return a function that imports a file with its summary, and returns the thresholds."""
 
     def read(name: str, summary: str) -> pd.DataFrame:
         run = import_files([Given(recorded / name, summary=recorded / summary)])

@@ -29,9 +29,9 @@ CAMPAIGN = campaign(
     },
 )
 SYSTEMATIC = 0.03
-"""Largest error that more samples do not reduce.
+"""Largest systematic error of a burn, as a share of it: more samples do not reduce this error.
 
-It exists because a timer samples code too late if the code disables interrupts.
+The reason for the error is that a timer samples code too late if the code disables interrupts.
 """
 
 
@@ -67,9 +67,9 @@ def test_tables_of_profiles_are_made_anew(run):
 
 
 def test_a_slice_counts_the_probe_s_requests_within_the_load_only(run):
-    """Only requests of the probe within a slice's load may count, so at most 40 per second.
+    """A slice must count only requests that the probe sends during the load: at most 40 per second.
 
-    The probe also sends requests while perf starts and ends around the load.
+    The probe also sends requests before and after the load, while perf starts and ends.
     """
     slices = run.every_slice
     of_probe = slices["answered"] - slices["requests"]
@@ -100,14 +100,15 @@ def test_few_functions_have_no_known_name(run):
 
 @pytest.mark.parametrize("name", BURNS_US)
 def test_each_request_is_received_and_sent_once(run, name):
-    """A request takes one call to receive and one to send.
+    """A request takes one system call to receive it and one system call to send the answer.
 
-    The burn adds calls that read the thread's clock; these are counted by name, too.
+    The burn adds system calls that read the thread's clock. They are also counted by name.
     """
     events = run.counters.query("server == @name").set_index("event")["per_request"]
     assert events["syscalls:sys_enter_recvfrom"] == pytest.approx(1, abs=0.2)
     sent = events["syscalls:sys_enter_writev"] + events["syscalls:sys_enter_write"]
     assert sent + events["syscalls:sys_enter_sendto"] == pytest.approx(1, abs=0.2)
     by_name = events.filter(like="syscalls:sys_enter_").sum()
-    # perf starts the counters one after the other, so that those by name may have a few calls more.
+    # perf starts the counters one after the other. So the counters by name may count a few calls
+    # more than the counter of all calls.
     assert by_name <= 1.001 * events["raw_syscalls:sys_enter"]

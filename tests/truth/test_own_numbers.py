@@ -1,6 +1,6 @@
 """Tests of what `bench run` prints about servers with a known peculiarity.
 
-They refuse requests, have a slow tail, or stream their answers.
+The servers refuse requests, answer a tenth of the requests slowly, or stream their answers.
 """
 
 import re
@@ -18,10 +18,10 @@ def printed(made):
 
 
 def test_refusals_are_no_answers(root):
-    """Refusals do not count as answers of a server that answers five requests at a time.
+    """If a server refuses requests, the refusals must not count as answers.
 
-    It refuses all others at once. An answer takes 20 ms, so there are at most 250 successful
-    answers per second.
+    The server answers five requests at a time and refuses all others at once. An answer takes
+    20 ms, so there are at most 250 successful answers per second.
     """
     with odd("shedding", 20) as server:
         made = run(root, "--vus", "10", "--iterations", "3000", url=server.url)
@@ -33,10 +33,11 @@ def test_refusals_are_no_answers(root):
     assert row["failed"] > 1000
     assert (
         row["failed"] <= seen["refused"] and successes <= seen["good"]
-    )  # the server also counts the warm-up and the probe
+    )  # the server also counts the requests of the warm-up and of the probe
     assert successes / row["duration_s"] <= 250
     assert row["verdict"] == "inconclusive" and "% of the requests failed" in row["verdict_reason"]
-    # The failures are named in the progress line, in the table, in its reason, and in the sentence.
+    # The share of failures is printed in the progress line, in the table, in the reason below the
+    # table, and in the sentence about the server.
     share = f"{share_pct:.3g} %"
     assert f"requests/s with success, {share} of the requests failed, p50" in text
     assert made.result["summary"][0]["failed"] == share
@@ -75,7 +76,8 @@ def test_a_slow_tenth_is_seen_in_the_highest_percentile(root):
     assert f"p93: {tail_ms}" in made.done.stdout
     for name in ("p95", "p99"):
         assert f"{name}: fewer than 100 requests of a trial lie beyond it in 1 row." in text
-    # The reason why the limit is unknown is printed below the table and in the sentence.
+    # The reason why the limit is unknown is printed below the table, and in the sentence about the
+    # server.
     if row["verdict"] == "inconclusive":
         reason = row["verdict_reason"].split(": ")[0]
         assert f"own-api: the limit is unknown: {reason}." in text
@@ -96,9 +98,10 @@ def test_the_first_byte_stands_beside_the_last(root):
 
 @pytest.mark.long
 def test_a_load_that_closes_connections_has_no_second_witness(root):
-    """The probe is not compared with users that open a connection for each request.
+    """If users open a connection for each request, their response times are not compared with the
+    probe's.
 
-    These users wait until they are accepted, but the probe keeps its connection.
+    These users wait for each connection, but the probe keeps its connection.
     """
     with tiny(0) as server:
         made = run(root, "--vus", "60", "--iterations", "1500", "--close", url=server.url)

@@ -1,6 +1,6 @@
 """Tests with servers of random kinds: the lab's numbers must agree with the server's own counts.
 
-`SEEDS=7,8,9` in the environment chooses other kinds.
+The environment variable SEEDS (for example `SEEDS=7,8,9`) chooses other kinds.
 """
 
 import json
@@ -35,7 +35,7 @@ class Kind:
 
     @property
     def iterations(self) -> int:
-        """Number of iterations of a load that takes LOAD_S seconds at the server's capacity."""
+        """Number of iterations of a load that lasts LOAD_S seconds at the server's capacity."""
         overhead_ms = 0.15 + self.size / 1e6
         return max(20 * self.users, round(1000 * LOAD_S / (self.cost_ms + overhead_ms)))
 
@@ -53,7 +53,7 @@ def kind_of(seed):
 
 @dataclass(frozen=True)
 class Seen:
-    """A server's own counts of a load: its answers to k6 and to the probe."""
+    """What a server itself counted during a load: its answers to k6 and to the probe."""
 
     k6_ok: int
     k6_failed: int

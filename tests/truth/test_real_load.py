@@ -1,6 +1,6 @@
 """Tests of the whole lab with real k6, wrk, vegeta and oha on real servers.
 
-Known service times, numbers of requests and stored rows must come back.
+The results must show the known service times, numbers of requests and numbers of stored rows.
 """
 
 import json
@@ -52,8 +52,9 @@ def known(known_run):
 @pytest.mark.load
 @pytest.mark.long
 def test_every_tool_warms_a_server_up(known_run):
-    """Each tool warms the server up: in a warm-up of 0.2 s, the server counts requests before the
-    load.
+    """Each tool must warm the server up for 0.2 s.
+
+    So the server must have counted requests before the load begins.
     """
     counted = {
         each["trial_id"]: each["measurement"]["counters_before"]["requests"]
@@ -106,8 +107,8 @@ def test_a_steady_service_time_comes_back_through_oha(root):
         "2 s, and the 10 ms that a request may be late"
     )
     assert offered["sustained"] and offered["rps"] == pytest.approx(300, rel=0.01)
-    # Requests that were refused or timed out are in no row, but a check compares with the server's
-    # count.
+    # oha stores no row for a request that was refused or timed out. Such requests would be noticed,
+    # because a check compares the number of rows with the server's count.
     assert all(check["ok"] for record in made.records for check in record["checks"])
 
 
@@ -121,10 +122,10 @@ def test_k6_made_every_request(known):
 
 @pytest.mark.load
 def test_the_measured_p90_is_not_wrks_back_filled_one(known):
-    """The p90 of a server that answers 99 % in 2 ms and 1 % in 200 ms is a few ms.
+    """If a server answers 99 % of the requests in 2 ms and 1 % in 200 ms, p90 must be a few ms.
 
-    wrk adds requests that were never sent to its histogram (back-filling). But nine of ten real
-    answers came within a few ms.
+    The percentiles that wrk itself reports are higher, because wrk adds requests that were never
+    sent to its histogram (back-filling).
     """
     row = known.loc["b01-mixed-wrk-matrix-c10-keepalive"]
     assert row["latency_p90_ms"] < 10
@@ -174,8 +175,9 @@ class Stranger(BaseHTTPRequestHandler):
 
 @pytest.mark.timed
 def test_port_in_use_is_no_proof_of_readiness(tmp_path):
-    """Another program that answers on the server's port is not the server: it does not know the
-    nonce.
+    """If another program answers on the server's port, the server does not count as ready.
+
+    The lab recognizes the other program because it does not know the nonce.
     """
     with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as stranger:
         threading.Thread(target=stranger.serve_forever, daemon=True).start()
@@ -248,7 +250,7 @@ def test_a_ramp_is_offered_as_asked(inserts):
     trials, throughput = inserts
     ramps = trials[trials["workload"] == "devices-insert-ramp"]
     assert ramps["load_model"].tolist() == ["open", "open"]
-    # The steps have 100, 200 and 300 requests; each may have one more or less.
+    # The steps have 100, 200 and 300 requests; each step may have one request more or less.
     assert (ramps["requests"] + ramps["dropped"]).between(596, 604).all()
     by_second = throughput.groupby(["trial_id", throughput["t_s"].astype(int)])["requests"].sum()
     for trial_id in ramps.index[ramps["dropped"] == 0]:

@@ -1,6 +1,6 @@
 """Tests of spikes under a real load: bursts of CPU time at known times must be found.
 
-A steady server must have no spike. If something holds a server back, it must be named.
+A steady server must have no spike. If a server is held back, the lab must name the reason.
 """
 
 import json
@@ -23,9 +23,10 @@ from runner.store import RunFolder
 pytestmark = [pytest.mark.load, pytest.mark.long, real_lab.needs("k6")]
 
 SHARE_PCT, BURSTS = 60, ((4.0, 0.3), (6.5, 0.6))
-"""Share of a CPU that a burst takes, and the bursts: seconds after the server's start, duration.
+"""Share of a CPU that each burst uses, in percent, and the bursts as (begin, duration) in seconds.
 
-The load begins within two seconds after the server's start.
+The begin of a burst is counted from the server's start. The load begins within two seconds after
+the server's start.
 """
 BURSTING = "b01-bursting-rates-r20"
 STOP_S, BUSY_S = 0.4, 0.5
@@ -36,7 +37,7 @@ HINDERED = campaign(
     environment={"hindered": {"REFERENCE_CPU_MS_PER_REQUEST": "3"}},
     attempts=1,
 )
-"""A campaign with 100 requests/s, each of which takes 3 ms, which is 30 % of a core."""
+"""A campaign with 100 requests/s. Each request takes 3 ms, so the server uses 30 % of a core."""
 CAMPAIGN = campaign(
     ["bursting", "duty"],
     load("rates", rates_rps=[20], duration_s=8, vus=10),
@@ -67,9 +68,10 @@ def lab(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def hindered(tmp_path_factory):
-    """Return a trial whose server was stopped, and later had a busy neighbour on its CPU.
+    """Return the view of a trial whose server was stopped, and later shared its CPU with a busy
+    program.
 
-    Also return when this happened.
+    Also return the begin and the end of both, in seconds after the first request.
     """
     root = real_lab.make(tmp_path_factory.mktemp("hindered"))
     program = (real_lab.REPOSITORY / "servers" / "reference" / "build" / "server").resolve()
@@ -89,7 +91,7 @@ def hindered(tmp_path_factory):
 
 
 def began(samples):
-    """Return the begin of the first request in k6's samples, in seconds since the epoch."""
+    """Return when the first request in k6's samples began, in seconds since the epoch."""
     requests = real_lab.k6_durations(samples)
     return (requests["time"].map(pd.Timestamp.timestamp) - requests["value"] / 1000).min()
 
@@ -107,7 +109,7 @@ def shown(tables, name):
 
 
 def test_the_bursts_are_found_and_their_trial_is_shown_first(lab, tables):
-    """Each burst is found as a spike, or as two if other programs took the CPU in between."""
+    """Each burst is found as a spike, or as two spikes if another program interrupted the burst."""
     bursting = shown(tables, BURSTING)
     began_s = began(next(lab.glob(f"data/runs/*/trials/{bursting.case.trial_id}/k6.json.gz")))
     bursts = json.loads((lab / "bursts.json").read_text())

@@ -1,6 +1,6 @@
 """Tests with the reference server, whose behaviour is set to known values.
 
-These values must come back through the generators, the probe and the tables.
+The generators and the probe must measure these values, and the tables must contain them.
 """
 
 import math
@@ -20,8 +20,8 @@ from runner.present.statistics.stats import histogram_quantile, window_means
 
 pytestmark = [pytest.mark.load, pytest.mark.long, real_lab.needs("k6", "wrk")]
 
-# Each percentile lies in the middle third of one step of the distribution. So its exact rank does
-# not matter, nor do the few answers of the step that are late because of a timer.
+# Each percentile lies in the middle third of a step of the distribution. So the exact rank of the
+# percentile does not matter. A few answers that are late because of a timer do not matter either.
 STEPS_MS = {"p50": 100.0, "p90": 200.0, "p95": 400.0, "p99": 800.0}
 MEAN_MS = 141.0
 BEHAVIOUR = {
@@ -57,7 +57,7 @@ def run(tmp_path_factory):
 
 @pytest.mark.parametrize("name", STEPS_MS)
 def test_known_service_times_come_back_from_all_observers(run, name):
-    """The known service times are in the numbers of k6, of wrk and of the probe, in every table."""
+    """k6 and wrk measure the known percentiles, and all tables of response times contain them."""
     known_ms = STEPS_MS[name]
     q = float(name[1:]) / 100
     known = pytest.approx(known_ms, rel=0.01, abs=0.2)
@@ -78,7 +78,8 @@ def test_the_median_comes_back_from_a_probe_of_one_percent(run):
     row = run.trials.loc["b01-mixed-rates-r100"]
     probe = pd.read_parquet(run.tables / "probe" / f"{row['trial_id']}.parquet")
     assert (row["probe_hz"], row["probe_requests"]) == (1, pytest.approx(16, abs=1))
-    # 1 %, and the time that an idle CPU takes to wake, which matters with so few requests.
+    # The tolerance is 1 % and 0.3 ms, because an idle CPU takes time to wake. This matters with so
+    # few requests.
     known = pytest.approx(STEPS_MS["p50"], abs=0.01 * STEPS_MS["p50"] + 0.3)
     assert (row["probe_p50_ms"], probe["service_ms"].quantile(0.5)) == (known, known)
 
@@ -92,8 +93,9 @@ def test_an_open_load_that_nobody_limits_is_offered(run):
 
 
 def test_a_known_duty_cycle_comes_back_within_a_point(run):
-    """The CPU is the known 30 % of a core, which includes the cost of 20 requests/s, within a
-    point.
+    """The server uses 30 % of a core, and the measured CPU use agrees within a percentage point.
+
+    The 30 % include the CPU time of the 20 requests/s.
     """
     row = run.trials.loc["b01-duty-rates-r20"]
     resources = pd.read_parquet(run.tables / "resources.parquet")
@@ -112,9 +114,9 @@ LIMIT_RPS = 600
 
 
 def test_a_known_maximum_rate_comes_back(run):
-    """The server's highest rate is the sum of the generator's and the probe's requests.
+    """The requests of the generator and of the probe together reach the server's highest rate.
 
-    The probe has about one request in a hundred.
+    About one request in a hundred comes from the probe.
     """
     row = run.trials.loc["b01-limited-wrk-matrix-c20-keepalive"]
     assert row["served_rps"] == pytest.approx(LIMIT_RPS, rel=0.01)
@@ -131,11 +133,11 @@ def test_a_server_that_makes_all_wait_while_idle_is_said_to(run):
 
 
 def test_the_search_brackets_a_known_maximum_rate(run):
-    """Five bisections of 500 to 3200 requests/s leave a bracket of 6 % around the known rate."""
+    """Five bisections from 500 to 3200 requests/s end in a range of 6 % around the known limit."""
     steps = run.trials[run.trials["objective"] == "p99 <= 50 ms"]
     assert len(steps) == 5
     known = bracket(zip(steps["rate_rps"], steps["objective_kept"], strict=True))
-    # Slightly above the limit, the queue stays below 50 ms for the 2 s of a step.
+    # At a rate slightly above the limit, requests wait less than 50 ms during the 2 s of a step.
     assert known.kept_rps < LIMIT_RPS * 1.02
     assert known.broken_rps > LIMIT_RPS * 0.98  # the probe takes a hundredth of the limit
     assert known.broken_rps / known.kept_rps < 1.07
@@ -148,10 +150,10 @@ def test_a_server_that_uses_its_cpu_up_is_server_bound(run):
 
 
 def test_a_generator_that_measures_itself_is_called_so(run):
-    """k6 in a closed loop without think time is said to measure itself.
+    """If k6 is the limit, in a closed load without think time, the verdict says so.
 
-    k6's median then is the wait in its own queue, and the probe's median is the server's response
-    time.
+    In such a load, k6's median is the wait in k6's own queue. The probe's median is the server's
+    response time.
     """
     row = run.trials.loc["b01-plain-experiments-vus1000"]
     assert row["verdict"] == "generator-bound"
@@ -219,8 +221,8 @@ def test_the_server_is_the_limit_on_its_quota(trials):
     assert trials.loc[quiet, "verdict_reason"].str.contains("of its 0.5 of a core").all()
     assert trials[["latency_p50_ms", "latency_p99_ms", "probe_p50_ms"]].isna().all(axis=None)
     assert (trials["share"] == 0.5).all()
-    # The measured cost of a request is the cost that was set, whatever the share of CPU time: 0.2,
-    # 0.21 and 0.3 ms.
+    # The measured cost of a request must be the cost that was set (0.2, 0.21 or 0.3 ms), although
+    # the server gets only a share of a core.
     for name, value in (
         trials[quiet].groupby("server")["server_cpu_ms_per_request"].median().items()
     ):

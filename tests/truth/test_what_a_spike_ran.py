@@ -18,9 +18,10 @@ pytestmark = [
 ]
 SHARE_PCT = 60
 BURSTS = ((3.5, 0.3), (5.5, 0.6))
-"""The bursts: seconds after the first request (in the warm-up), and duration in seconds.
+"""The bursts as (begin, duration), in seconds.
 
-The load begins within two seconds after the first request.
+The begin of a burst is counted from the first request, which belongs to the warm-up. The load
+begins within two seconds after this request.
 """
 SPIKE = ",".join(f"{1000 * at:.0f}:{1000 * length:.0f}:{SHARE_PCT}" for at, length in BURSTS)
 CAMPAIGN = campaign(
@@ -43,9 +44,10 @@ def found(tmp_path_factory):
 
 
 def test_each_burst_is_a_spike_that_names_its_function(found):
-    """Each burst is a spike that names the function of the burst.
+    """Each burst must be found as a spike, for which the function of the burst is named.
 
-    A busy machine may divide a burst into several spikes, and each of them must name the function.
+    On a busy machine, a burst may be divided into several spikes. Then the function must be named
+    for each of these spikes.
     """
     first_s = found.named[0].spike.start_s
     apart_s = BURSTS[1][0] - BURSTS[0][0]
@@ -61,9 +63,9 @@ def test_each_burst_is_a_spike_that_names_its_function(found):
 
 
 def test_the_bursts_take_what_the_sampler_saw(found):
-    """The CPU time of each burst in the profile is what the sampler saw.
+    """The CPU time of each burst in the profile agrees with the CPU time that the sampler measured.
 
-    Other programs may take a part of a burst's CPU time, which then is missing in both.
+    If other programs take a part of a burst's CPU time, this part is missing in both.
     """
     for each in found.named:
         assert each.function.more_ms == pytest.approx(each.spike.excess_ms, rel=0.25, abs=10)
