@@ -1,4 +1,7 @@
-"""Tests of the action and the example workflows: they are valid by published schemas, and run."""
+"""Tests of the GitHub action and of the example workflows.
+
+The files must be valid by the published schemas, and the action's step must run.
+"""
 
 import json
 import os
@@ -30,7 +33,10 @@ exit "$CODE"
 
 
 def read(path):
-    """Return a YAML file as a dict, with GitHub's key `on`, which YAML 1.1 reads as true."""
+    """Return a YAML file as a dict.
+
+    GitHub's key `on` is restored, because YAML 1.1 reads it as true.
+    """
     found = yaml.safe_load(path.read_text())
     return {"on" if key is True else key: value for key, value in found.items()}
 
@@ -61,7 +67,10 @@ def environment(step, **inputs):
 
 
 def run(tmp_path, code, said="**x**", **inputs):
-    """Run the comparing step as GitHub does; return its exit code, outputs, summary, arguments."""
+    """Run the action's step that compares commits, as GitHub runs it, with a fake `bench`.
+
+    Return the step's exit code, outputs and summary, and the arguments of `bench`.
+    """
     step = next(each for each in steps() if each.get("id") == "ab")
     bin_ = tmp_path / "bin"
     bin_.mkdir()
@@ -117,7 +126,7 @@ def test_without_a_result_there_is_no_summary(tmp_path):
 
 
 def test_inputs_reach_the_command_unchanged(tmp_path):
-    """Inputs reach the command unchanged; no shell interprets their blanks and quotes."""
+    """Inputs reach the command unchanged: no shell interprets their spaces and quotes."""
     build = "go build -o 'my server' . && echo \"$HOME\""
     *_, arguments = run(tmp_path, 0, base="a b", build=build, start="exec ./x", path="/?q='$(id)'")
     given = dict(zip(arguments[1::2], arguments[2::2], strict=True))
@@ -138,7 +147,10 @@ def test_options_of_the_examples_exist(bench):
 
 
 def test_no_step_has_an_expression_in_its_script():
-    """No script contains an input: whoever names a branch could otherwise run commands with it."""
+    """No script of a step contains an expression of GitHub.
+
+    Otherwise a user could run commands by choosing the name of a branch.
+    """
     scripts = [each["run"] for each in steps()]
     jobs = read(FILES["github-workflows"])["jobs"]["ab"]["steps"]
     scripts += [each["run"] for each in jobs if "run" in each]

@@ -1,7 +1,8 @@
 """Tests of `make setup` and `make lab`.
 
-The parts of the set-up run side by side, each says in one line what went wrong, and a k6 that fits
-is not built again. JupyterLab must start, and its notebooks must run in the project's own Python.
+The parts of the set-up must run at the same time, and each part must say in one line what went
+wrong. A k6 of the right version must not be built again. JupyterLab must start, and its notebooks
+must run in the project's own Python.
 """
 
 import json
@@ -27,7 +28,7 @@ PARTS = ("python", "k6", "system", "servers")
 
 @pytest.fixture
 def lab(tmp_path):
-    """Return a folder with the part of the set-up that all programs share."""
+    """Return a folder with the scripts part.sh, all.sh and k6.sh of the set-up."""
     (tmp_path / "setup").mkdir()
     for name in ("part.sh", "all.sh", "k6.sh"):
         shutil.copy(SETUP / name, tmp_path / "setup")
@@ -195,8 +196,8 @@ def test_the_lab_serves_the_notebooks_with_the_projects_kernel(tmp_path):
         assert {path.name for path in (real_lab.REPOSITORY / "notebooks").glob("*.ipynb")} <= names
         assert ask("api/kernelspecs")["default"] == "python3"
         ask("api/kernels", b'{"name": "python3"}')
-        # The environment's python is a link, so the name by which it was started tells the
-        # environment.
+        # `python` is a link in each environment. So the path by which the kernel was started shows
+        # the environment.
         assert (
             Path(wait_for(kernel, 60)[0]).absolute().parent
             == Path(sys.executable).absolute().parent

@@ -42,12 +42,12 @@ def without_tools(wheel, tmp_path_factory):
 
 @pytest.fixture
 def bare(without_tools, tmp_path):
-    """Return the installed wheel of a user without k6 and Go on PATH, in an empty folder."""
+    """Return the installed wheel, in an empty folder, for a user without k6 and Go on PATH."""
     return replace(without_tools, folder=tmp_path)
 
 
 def files(folder):
-    """Return size and time of change of all files in a folder, without bytecode."""
+    """Return the size and the time of the last change of each file in a folder, except bytecode."""
     return {
         path.relative_to(folder): (path.stat().st_size, path.stat().st_mtime_ns)
         for path in folder.rglob("*")
@@ -80,7 +80,7 @@ def test_a_wheel_of_the_sdist_is_the_same(wheel, tmp_path):
     (source,) = (tmp_path / "source").iterdir()
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=120)
-    again = tmp_path / wheel.name  # so the version is the same without git
+    again = tmp_path / wheel.name  # the name has the version, which is the same without git
     assert zipfile.ZipFile(again).namelist() == zipfile.ZipFile(wheel).namelist()
 
 
@@ -130,7 +130,7 @@ def test_notebooks_are_copied_but_never_over_changed_ones(bare):
 def test_a_user_without_a_checkout(lab):
     """A user without a checkout can measure a URL, read a file of k6, and make reports of both.
 
-    Nothing may be written outside the user's folder, except for what libraries keep in the cache.
+    Nothing may be written outside the user's folder, except for the caches of libraries.
     """
     real_lab.k6_of("v1")
     before = files(lab.environment)

@@ -1,7 +1,7 @@
-"""Tests of a run from somebody else: it must lead out of no folder, and may at worst end in an
-error.
+"""Tests of a run that somebody else made, perhaps with bad intent.
 
-Its texts must only be shown, never executed.
+The lab must not read or write outside the run's folder because of such a run; at worst, it must end
+with an error. The run's texts must only be shown, never executed.
 """
 
 import json
@@ -91,7 +91,8 @@ def test_the_record_of_a_trial_is_that_of_its_folder(lab, changes):
 def packed(folder, *records):
     """Write records in the form of an exported run.
 
-    Each record is a text, or a dict of values that differ from those of a valid record.
+    Each record is given as the bytes of its line, or as a dict of the values in which it differs
+    from a valid record.
     """
     lines = [
         each if isinstance(each, bytes) else json.dumps(record_of("t1") | each).encode()

@@ -1,4 +1,7 @@
-"""Tests of a run's manifest: it is written as it was read, and differences of two are found."""
+"""Tests of a run's manifest.
+
+It must be written as it was read, and the differences between two manifests must be found.
+"""
 
 import json
 
@@ -22,7 +25,10 @@ def stored(name):
 
 
 def differences(here, there):
-    """Return the values in both manifests of each difference, by its kind and name."""
+    """Return the differences of two manifests.
+
+    The keys are the kind and the name of a difference, and the values are those of both manifests.
+    """
     found = Manifest.of(here).differences_from(Manifest.of(there))
     return {(each.condition, each.what): (each.here, each.there) for each in found}
 

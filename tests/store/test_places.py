@@ -1,4 +1,7 @@
-"""Tests of the folders of the lab's own files and of its output, in a checkout and without one."""
+"""Tests of the folders for the lab's own files and for its output.
+
+They cover a lab in a checkout and a lab that is installed without a checkout.
+"""
 
 import subprocess
 import sys
@@ -83,7 +86,7 @@ def test_the_variable_names_the_folder_to_work_in(installed, tmp_path, monkeypat
 
 
 def test_git_sees_nothing_of_the_folders_in_a_user_s_repository(installed):
-    """git itself says so, as `git status` is what a user looks at after a run."""
+    """`git status` must not show the folders that the lab makes in a user's repository."""
 
     def seen():
         status = ["git", "status", "--short", "--untracked-files=all"]
@@ -104,7 +107,7 @@ def test_git_sees_nothing_of_the_folders_in_a_user_s_repository(installed):
 
 
 def test_a_chosen_folder_has_runs_and_figures(installed, monkeypatch):
-    monkeypatch.setenv("BENCH_DATA", "")  # restored afterwards
+    monkeypatch.setenv("BENCH_DATA", "")  # after the test, monkeypatch restores the variable
     bare_lab(installed)
     choose_data("sub/mine")
     mine = installed / "sub" / "mine"

@@ -1,5 +1,7 @@
-"""Tests of the store: a file is written as a whole or not at all, the journal survives an
-incomplete line, and a run is found or refused.
+"""Tests of the store.
+
+A file is written as a whole or not at all. The journal can be read even if its last line is
+incomplete. A run is found, or refused with a reason.
 """
 
 import json
@@ -149,7 +151,10 @@ def test_an_export_has_no_raw_files_and_replaces_only_an_export(tmp_path):
 
 
 def test_a_folder_that_a_killed_process_left_is_removed_by_the_next(tmp_path):
-    """A killed process's folder is removed; a running process's folder and other files stay."""
+    """The temporary folder of a killed process is removed.
+
+    The temporary folder of a running process, and folders with other names, stay.
+    """
     gone = subprocess.Popen(["true"])
     gone.wait()
     abandoned = tmp_path / f".out.{gone.pid}-0a0b0c0d.tmp"
@@ -166,10 +171,10 @@ def test_a_folder_that_a_killed_process_left_is_removed_by_the_next(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_leaves_no_half_written_folder(tmp_path, number):
-    """The command line is ended by a signal while it draws.
+    """If a signal ends `bench publish` while it draws figures, no half-written folder is left.
 
-    A shell lets its background jobs ignore some signals, and programs inherit this. So the signals
-    are set to their defaults.
+    `env` sets the signals to their defaults. This is necessary because a shell lets its background
+    jobs ignore some signals, and programs inherit this.
     """
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [
@@ -247,7 +252,10 @@ def test_a_broken_manifest_is_one_sentence_before_any_work(tmp_path, text):
 
 
 def test_a_committed_run_is_found_by_its_name(bare_lab, tmp_path):
-    """A committed run is found by the name of its folder, and its figures have that name, too."""
+    """A committed run is found by the name of its folder.
+
+    The folder of its figures has the same name.
+    """
     make_run(tmp_path / "data" / "mine", "20260101T000000Z-x-1")
     make_run(tmp_path / "data" / "runs" / "20260101T000000Z-y-2", "20260101T000000Z-y-2")
     committed = find_run("mine")
