@@ -426,10 +426,10 @@ def _facts(host: DockerHost, container: Container, port: int, log: Path) -> dict
 
 
 def _start(container: Container, ahead_ns: int) -> dict[str, Any]:
-    """Return the size of a container's image, and the time at which its program began.
+    """Return the size of a container's image, and when the container's program began.
 
-    The time is by this machine's wall clock. The wall clock of the container's host, by which the
-    engine notes the time, is `ahead_ns` ahead.
+    The time is by this machine's wall clock. The engine notes the time by the wall clock of the
+    container's host, which is `ahead_ns` ahead.
     """
     known: dict[str, Any] = {}
     with contextlib.suppress(*TROUBLE, ValueError, KeyError, AttributeError):

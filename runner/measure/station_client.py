@@ -224,8 +224,8 @@ class StationClient(Site):
     def _compared(self, question: str, now: Callable[[], int]) -> Clock:
         """Return how far a clock of the host is ahead of `now`, this machine's clock of its kind.
 
-        The station answers the question with the time by its clock. Of several answers, use the
-        fastest, whose error is least.
+        The station is asked for the time by its clock repeatedly. The fastest answer counts,
+        because its error is the smallest.
         """
         found = []
         for _ in range(CLOCK_QUESTIONS):

@@ -45,8 +45,8 @@ WAIT = (
     "Waiting until the kernel's table of tracked connections has room, because the next "
     "trial opens up to {:,} connections."
 )
-# A disk with less free space than this counts as full. If a trial that writes to the disk fails,
-# the full disk is taken as the reason.
+# A disk with less free space than this counts as full. If a trial fails while a disk is full, the
+# full disk is taken as the reason.
 FULL_BYTES = 16 * 2**20
 
 
@@ -85,16 +85,17 @@ def run_trials(
 
     Return a sentence for each failed trial. `execute` makes an attempt (default: `run_unit`).
 
-    The run may end early because the user interrupts it, or because the machine does not allow more
-    (the engine stopped responding, a disk is full). Then say how to resume the run, if that is
-    possible, and raise KeyboardInterrupt or LabError.
+    The run may end early because the user interrupts it, or because the machine makes it impossible
+    to continue (the engine stopped responding, a disk is full). Then say how to resume the run, if
+    it can be resumed, and raise KeyboardInterrupt or LabError.
     """
     machine.raise_open_files()
     report.plan(trials)
     failed = []
     can_resume = all(api.commit is None for api in prepared.bench.campaign.owns)
     resume = f"continue with `bench run --resume {run.path.name}`" if can_resume else ""
-    # In a resumed run, searches go on from the results so far: the last attempt of each trial.
+    # In a resumed run, searches continue from the results so far. Of each trial, the last attempt
+    # counts.
     searches = Searches({record["order"]: record for record in run.records()}.values())
     try:
         for planned in _needed(run, trials, report, stopping, resume):
@@ -236,7 +237,8 @@ def run_unit(
 def _blame_the_machines(run: RunFolder, sites: Sites, fates: Mapping[str, _Fate]) -> None:
     """If a host was lost or a disk is full, mark the trials as interrupted instead of failed.
 
-    The servers did not cause this failure, and a resumed run repeats interrupted trials.
+    The servers did not cause such a failure. A resumed run repeats interrupted trials, but not
+    failed trials.
     """
     if loss := next((site.loss for site in sites.all if site.loss), ""):
         _interrupt(fates, loss)
@@ -279,9 +281,9 @@ def _measure_unit(
     fates: Mapping[str, _Fate],
     measuring: Measuring,
 ) -> None:
-    """Measure the members of a session whose server and database can be started.
+    """Measure those members of a session whose server and database can be started.
 
-    For each of the other members, note the error of its server or database.
+    For each other member, note the error of its server or database.
     """
     cell = unit[0].cell
     workload = campaign_workload(prepared.bench.campaign, cell.workload, run.scripts)
@@ -347,7 +349,7 @@ def _full_disk(run: RunFolder, sites: Sites) -> str | None:
     """Return a sentence that says which disk is full and what to do; None if no disk is full."""
     rooms: dict[str, int | None] = {}
     for site in sites.all:
-        # Ignore that a host cannot be reached, because the trial's own error says so.
+        # If a host cannot be reached, ignore that here, because the trial's own error says so.
         with contextlib.suppress(LabError):
             rooms[f"the host of the {site.name}"] = site.room()
     rooms |= {
@@ -380,7 +382,7 @@ def _verdict(digest: Digest | None) -> RecordedVerdict:
 
 
 def _record(run: RunFolder, trial: Trial, started: str, fate: _Fate) -> TrialRecord:
-    """Return the content of trial.json: all that is known about a trial, even a failed one."""
+    """Return the content of trial.json: all that is known about a trial, even if it failed."""
     digest = fate.digest
     return {
         "schema": SCHEMA,

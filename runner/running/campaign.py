@@ -60,10 +60,11 @@ def run_campaign(
 ) -> RunResult:
     """Run every trial of `campaign` and build the tables.
 
-    The campaign is already scaled; `scale` is only recorded. If a trial fails, record that and run
-    the next trial. Raise LabError if no trial can run. With `calibrating`, verdicts use no earlier
-    calibration. `planned` is only needed if the campaign is for a user's API. `stopping` says when
-    to end before the last trial. `hosts` are the machines to use; None for this machine.
+    The campaign is already scaled, so `scale` is only recorded. If a trial fails, record that and
+    run the next trial. Raise LabError if no trial can run. With `calibrating`, verdicts use no
+    earlier calibration. `planned` is needed only if the campaign is for a user's API. `stopping`
+    says when the run ends before the last trial. `hosts` are the machines to use; None for this
+    machine.
     """
     campaign = campaign if seed is None else replace(campaign, seed=seed)
     servers = campaign_servers(campaign)
@@ -114,7 +115,7 @@ def calibrate_machine(
     report: TrialProgress,
     hosts: Hosts | None = None,
 ) -> Calibration:
-    """Run the calibrating `campaign`; store and return the generators' ceilings it measured."""
+    """Run `campaign`, which measures the generators' ceilings; store and return the ceilings."""
     outcome = run_campaign(
         campaign,
         engine=engine,
@@ -202,7 +203,7 @@ def _measure(
     report: TrialProgress,
     stopping: Stopping,
 ) -> int:
-    """Measure the remaining trials of a run, then its profiles; return the number of trials.
+    """Measure the remaining trials of a run, then make its profiles; return the number of trials.
 
     Report everything that could not be profiled. The time budget covers trials and profiles.
     """
@@ -221,11 +222,11 @@ def _measure(
 
 
 NEEDED = ("machine", "tools", "placement", "images", "artifacts", "engine", "host_warnings")
-"""Conditions that the manifest must have recorded, because a resumed run must have the same."""
+"""Conditions that the manifest must contain, because they must be the same in a resumed run."""
 
 
 def _resumable(run: RunFolder, hosts: Hosts | None) -> Manifest:
-    """Return the manifest of a run; raise LabError if it cannot be resumed on these hosts."""
+    """Return the manifest of a run; raise LabError if the run cannot be resumed on these hosts."""
     manifest = run.manifest()
     if run.packed.exists():
         raise cannot_go_on("it is an exported run, without raw files")
@@ -245,8 +246,8 @@ def _resumable(run: RunFolder, hosts: Hosts | None) -> Manifest:
 def _engine(begun: Manifest) -> EngineChoice:
     """Return the kind of engine with which a run began.
 
-    For a run on servers that already ran (`attached`), return `docker`; the engine is then not
-    used.
+    For a run on servers that the user had started (`attached`), return `docker`, although the
+    engine is not used then.
     """
     return "process" if begun.engine == "process" else "docker"
 
@@ -254,7 +255,7 @@ def _engine(begun: Manifest) -> EngineChoice:
 def _calibration(run: RunFolder, begun: Manifest) -> Calibration | None:
     """Return the calibration with which a run began, or None if it began without one.
 
-    Raise LabError if it cannot be read.
+    Raise LabError if the calibration cannot be read.
     """
     if not begun.calibration:
         return None

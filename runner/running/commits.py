@@ -2,7 +2,7 @@
 
 Nothing is written into the user's repository. Each folder is a repository of its own that borrows
 the objects of the user's repository (git's `objects/info/alternates`). `git worktree add` is not
-used, because it would write into the user's `.git`, where a killed run would leave its entry.
+used, because it would write an entry into the user's `.git`, which a killed run would leave there.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from runner.store import public
 
 RUNS = "bench-data"
 FIGURES = "bench-figures"
-"""Names of the two folders that an installed lab creates, which may be in the user's repository."""
+"""Names of the two folders that an installed lab creates, possibly in the user's repository."""
 LINES_SHOWN = 5
-"""Number of lines from the end of a failed build's output that the error shows."""
+"""If a build fails, the error shows this many lines from the end of the build's output."""
 BUILT_WITHIN_S = 1800.0
 ASKED_WITHIN_S = 120.0
 

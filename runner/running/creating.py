@@ -76,7 +76,7 @@ def _manifest(
 ) -> Manifest:
     """Return the manifest of a run.
 
-    It is a fixed list of facts, so that the runner's environment variables are never included.
+    The list of facts is fixed, so that the runner's environment variables are never included.
     """
     engine = setting.opened.engine
     calibration = prepared.bench.calibration
@@ -124,7 +124,7 @@ def _campaign(campaign: Campaign, scale: float) -> CampaignOfRun:
 
 
 def _git() -> Git | None:
-    """Return the lab's commit, and whether files of the checkout differ from it.
+    """Return the lab's commit, and whether files of the checkout differ from the commit.
 
     Return None without a checkout or without git.
     """

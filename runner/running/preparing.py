@@ -1,8 +1,8 @@
 """Checks and set-up before the first trial.
 
-They concern disk space, memory, tools, CPUs, the servers' builds, the database, and the generators'
-ceilings. A failure in the middle of a campaign costs hours, so everything that can be checked is
-checked before.
+The checks concern disk space, memory, tools, CPUs, the servers' builds, the database, and the
+generators' ceilings. A failure in the middle of a campaign costs hours, so everything that can be
+checked is checked before.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ class Prepared:
 
 
 def changed_file(begun: Manifest, inputs: Mapping[str, str]) -> str | None:
-    """Return a message about the first source file that has changed or is missing since the run
-    began.
+    """Return a message if a source file has changed or disappeared since the run began.
 
-    Return None if there is no such file. The message lacks the remedy and the full stop.
+    The message names the first such file. It lacks the remedy and the full stop. Return None if
+    there is no such file.
     """
     now = begun.model_copy(update={"inputs": dict(inputs)})
     for difference in begun.differences_from(now):
@@ -90,7 +90,7 @@ def changed_file(begun: Manifest, inputs: Mapping[str, str]) -> str | None:
 
 @dataclass(frozen=True)
 class Setting:
-    """The machines, CPUs and tools that the trials of a campaign have now."""
+    """The machines, CPUs and tools that are available now to the trials of a campaign."""
 
     opened: Lab
     placement: Placement
@@ -101,7 +101,7 @@ class Setting:
 
     @property
     def machine(self) -> Machine:
-        """This machine or, in a run on several hosts, the machine of the server's host."""
+        """The facts of this machine or, in a run on several hosts, of the server's host."""
         return self.hosts[0].machine if self.hosts else Machine.of(machine.facts())
 
     @cached_property
@@ -125,9 +125,9 @@ def set_up(
 ) -> Setting:
     """Assign CPUs to server, generator and database, and set the state of idle CPUs.
 
-    `planned` are all trials of the campaign, and `trials` are those to measure now. Raise LabError
-    if there are too few CPUs, if the disk of another host is too small for `trials`, or if the
-    campaign compares containers with plain processes and there are no containers.
+    `planned` are all trials of the campaign, and `trials` are the trials to measure now. Raise
+    LabError if there are too few CPUs, if the disk of another host is too small for `trials`, or if
+    the campaign compares containers with plain processes and there are no containers.
     """
     _require_containers(opened, campaign)
     placement = place_for(campaign, planned, opened.fleet)
@@ -138,7 +138,10 @@ def set_up(
 
 
 def _require_containers(opened: Lab, campaign: Campaign) -> None:
-    """Raise LabError if a campaign names plain processes, and the others are no containers here."""
+    """Raise LabError if a campaign compares containers with processes, but has no containers here.
+
+    The campaign then lists the servers that run as plain processes.
+    """
     if not campaign.processes:
         return
     compares = f"The campaign {campaign.name!r} compares containers with plain processes"
@@ -170,7 +173,8 @@ def place_for(campaign: Campaign, trials: Sequence[Trial], fleet: Fleet | None =
 def calibration_for(setting: Setting) -> Calibration | None:
     """Return the calibration of this machine, or of the hosts.
 
-    Return None if there is none, or if it was made with other tools or another number of CPUs.
+    Return None if there is no calibration, or if it was made with other tools or another number of
+    CPUs.
     """
     fleet = setting.opened.fleet
     found = load_calibration(of_hosts=fleet is not None)
@@ -183,7 +187,7 @@ def calibration_for(setting: Setting) -> Calibration | None:
 
 
 def tools_of(trials: Sequence[Trial]) -> dict[str, Tool]:
-    """Return the generators that the trials need; raise LabError if one is missing."""
+    """Return the generators that the trials need; raise LabError if a generator is missing."""
     return {name: need_tool(name) for name in sorted({str(trial.cell.tool) for trial in trials})}
 
 
@@ -221,8 +225,8 @@ def prepare(
 ) -> Prepared:
     """Build the servers, and start the database once as a test.
 
-    If a server or the database cannot start, only the trials that need it will fail. But for a
-    user's API, raise LabError at once.
+    If a server or the database cannot start, continue, because only the trials that need it will
+    fail. But if the campaign is for a user's API, raise LabError.
     """
     engine = opened.engine
     ready = {}
@@ -261,19 +265,23 @@ def prepare(
 def _compiler_of(server: Server) -> str | None:
     """Return the compiler that built a server's binary; None if it is unknown.
 
-    The server's image contains the same binary.
+    The compiler is read from the binary on this machine, because the server's image contains the
+    same binary.
     """
     return compiler_of(server.folder / server.artifact) if server.artifact else None
 
 
 BYTES_A_REQUEST = 200
-"""Disk space; measured: 102 in k6's gzipped samples and 39 in the table of requests."""
-BYTES_A_TRIAL = 2 * 2**20  # disk space for all other files of a trial; measured: up to one MiB
+"""Upper estimate of the disk space of a request, in bytes.
+
+Measured were 102 bytes in k6's gzipped samples, and 39 bytes in the table of requests.
+"""
+BYTES_A_TRIAL = 2 * 2**20  # estimate for all other files of a trial; measured was up to 1 MiB
 SPARE_BYTES = 256 * 2**20
 TEMPORARY_BYTES = 64 * 2**20
 """Disk space for the files of a warm-up, and for a server's temporary files."""
-# Memory of runner, instruments, server and PostgreSQL; measured: 400 MiB with a pool of 500
-# connections
+# Memory of runner, instruments, server and PostgreSQL together. Measured were 400 MiB with a pool
+# of 500 connections.
 MEMORY_BYTES = 512 * 2**20
 MEMBER_BYTES = 256 * 2**20  # memory of each further server of a session, with its PostgreSQL
 
@@ -287,7 +295,7 @@ def bytes_of(cell: Cell) -> int:
 class Room:
     """How much disk space and memory this machine has left for trials.
 
-    `folder` is the folder to which their raw samples go.
+    The trials write their raw samples to `folder`.
     """
 
     folder: Path
@@ -312,7 +320,7 @@ class Room:
 
 
 def require_room(trials: Sequence[Trial], room: Room) -> None:
-    """Raise LabError if the trials need more disk space, memory or open files than there are."""
+    """Raise LabError if the trials need more disk space, memory or open files than `room` has."""
     connections = max((trial.cell.sockets for trial in trials), default=0)
     disk = SPARE_BYTES + sum(bytes_of(trial.cell) for trial in trials)
     memory = MEMORY_BYTES + MEMBER_BYTES * max(

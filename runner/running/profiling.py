@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from runner.console import TrialProgress
 
 NOT_PROFILED = "The servers were not profiled"
-"""Beginning of each sentence that says why profiles are missing."""
+"""Each sentence that says why profiles are missing begins with these words."""
 MOST_OF_A_BUDGET = 0.5
-"""Largest share of a time budget that is kept for the profiles.
+"""At most this share of a time budget is kept for the profiles.
 
-The rest is for the trials, because a run without trials has no ratios.
+The rest of the budget is for the trials, because a run without trials has no ratios.
 """
 
 
@@ -55,10 +55,10 @@ def profiles_left(run: RunFolder, campaign: Campaign) -> list[Profile]:
 
 
 def obstacle(*, of_hosts: bool) -> str | None:
-    """Return a sentence that says why servers cannot be profiled; None if they can be.
+    """Return a sentence that says why servers cannot be profiled; None if they can be profiled.
 
-    `of_hosts` is True for a run on several hosts. Whether the server's host permits profiles is
-    known only once perf is started there, so return None for it.
+    `of_hosts` is True for a run on several hosts. Return None for such a run, because only when
+    perf is started on the server's host is it known whether that host permits profiles.
     """
     why = None if of_hosts else refusal()
     return None if why is None else f"{NOT_PROFILED}: {why}"
@@ -78,8 +78,8 @@ def profile_servers(
 ) -> tuple[str, ...]:
     """Profile the servers under each load of `profiles`, and write the tables of profiles.
 
-    Return a sentence for each profile that is missing. The run's trials are valid without its
-    profiles, so a failed profile raises no error; only KeyboardInterrupt is raised.
+    Return a sentence for each profile that is missing. The run's trials are valid without profiles,
+    so a failed profile raises no error. KeyboardInterrupt is raised, however.
     """
     if not profiles:
         return ()
@@ -110,7 +110,7 @@ def _profiled(
     budget: TimeBudget,
     instrument: Profiling,
 ) -> tuple[str, ...]:
-    """Make the profiles for which the budget suffices; return sentences on all others."""
+    """Make profiles until the budget is used up; return sentences about the missing profiles."""
     clock = TimeLeft([trial for each in profiles for trial in each.trials], budget.clock)
     failed: list[str] = []
     for number, profile in enumerate(profiles):
@@ -154,7 +154,7 @@ def _doing(profile: Profile) -> str:
 def note_missing(run: RunFolder, missing: Sequence[str]) -> None:
     """Write the sentences about missing profiles into the manifest, for the report.
 
-    They replace the sentences that an earlier part of the run has written.
+    The sentences replace those that an earlier part of the run has written.
     """
     manifest = run.manifest()
     others = [said for said in manifest.host_warnings if not said.startswith(NOT_PROFILED)]

@@ -1,6 +1,6 @@
 """Measure the remaining trials of a run.
 
-In a new run these are all trials; in an interrupted run, those without a result.
+In a new run, all trials remain. In an interrupted run, the trials without a result remain.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from runner.console import TrialProgress
 
 NEW_IS_FINE = {Condition.TOOL, Condition.BINARY, Condition.IMAGE}
-"""Conditions that may be unknown in the run's manifest although they are known now.
+"""Conditions that may be known now although the run's manifest does not contain them.
 
-Such a difference does not prevent resuming the run.
+The run can be resumed in spite of such a difference.
 """
 
 
@@ -40,7 +40,7 @@ class Rest:
     """The remaining trials of a run, and the lines that are missing from its journal."""
 
     trials: Sequence[Trial]
-    """Trials that need a further attempt, each as the trial of that attempt."""
+    """The trials that need a further attempt. Each already has the number of that attempt."""
     states: Mapping[str, State]
     """State of each attempt, by trial id."""
     unplanned: Sequence[Trial]
@@ -48,7 +48,7 @@ class Rest:
     recorded: Sequence[TrialRecord]
     """Complete records of trials whose last line is missing from the journal.
 
-    The runner died after it wrote the record, and before it wrote the line.
+    The runner died after it had written the record, but before it wrote the line.
     """
 
     def write_down(self, run: RunFolder) -> None:
@@ -86,7 +86,7 @@ def _unplanned(states: Mapping[str, State], planned: Sequence[Trial]) -> Sequenc
 def _unfinished(
     run: RunFolder, states: Mapping[str, State], planned: Sequence[Trial], most_attempts: int
 ) -> list[Trial]:
-    """Return the trials that need a further attempt, each as its next attempt.
+    """Return the trials that need a further attempt, each with the number of that attempt.
 
     The trials of a session are repeated together or not at all.
     """
@@ -117,7 +117,7 @@ def _unfinished(
 def require_same_setting(begun: Manifest, setting: Setting) -> None:
     """Raise LabError if machines, CPUs or tools differ from those with which the run began.
 
-    With other conditions, the run's manifest would be wrong for the remaining trials.
+    If they differed, the run's manifest would be wrong for the remaining trials.
     """
     now = begun.model_copy(
         update={
@@ -185,10 +185,10 @@ def measure_remaining(
     report: TrialProgress,
     stopping: Stopping = TO_THE_END,
 ) -> int:
-    """Measure the remaining trials of a run; return their number.
+    """Measure the remaining trials of a run; return the number of remaining trials.
 
     Finished trials are not changed. An unfinished trial is repeated as a new attempt. In a new run,
-    all trials are remaining ones.
+    all trials remain.
     """
     rest = rest_of(run, planned, prepared.bench.campaign.attempts)
     sweep(run)

@@ -1,4 +1,4 @@
-"""Rules that end a run before its last session: a time budget, or loads that are settled."""
+"""Rules that end a run before its last session: a time budget, or that all loads are settled."""
 
 import math
 import re
@@ -18,7 +18,7 @@ from runner.store import RunFolder
 
 
 def _half_width(until: str) -> float | None:
-    """Return a half-width such as `5%` as 0.05, and None for `decided`.
+    """Read a half-width such as `5%`, and return it as 0.05; return None for `decided`.
 
     Raise LabError for any other text.
     """
@@ -38,9 +38,9 @@ class Settled:
     """The result of an interim look at a run's ratios."""
 
     loads: frozenset[str]
-    """The loads that need no further session, each by the suffix of its sessions' names."""
+    """The loads that need no further session, each as the suffix of its sessions' names."""
     words: str
-    """How many loads need no further session, and how wide the others' intervals still are."""
+    """How many loads need no further session, and how wide the other loads' intervals still are."""
 
 
 def settled(tables: Tables, until: str) -> Settled:
@@ -70,7 +70,7 @@ def settled(tables: Tables, until: str) -> Settled:
         whole = known[(known["low"] > 0) & (known["high"] < math.inf)]
         reach = float(
             ((whole["high"] / whole["low"]) ** 0.5 - 1).max()
-        )  # the widest half-width, 0.05 for 5 %
+        )  # the widest half-width of the ratios' intervals; 0.05 means 5 %
         if math.isnan(reach) or (pairs["why"] == TOO_FEW_TRIALS).any():
             reach = math.inf
         if reach <= width if width is not None else apart and load not in undecided:
@@ -93,10 +93,10 @@ def settled(tables: Tables, until: str) -> Settled:
 class Stopping:
     """When a run ends before its last session: after `budget_s` seconds, or load by load.
 
-    `until` says when a load needs no further session. With `decided`, that is when every ratio of
-    its servers differs from 1, and every claim about it is decided. With a half-width such as `5%`,
-    it is when the intervals of its ratios are at most so wide. If `until` is empty, all sessions
-    are run.
+    `until` says when a load needs no further session. With `decided`, a load needs no further
+    session if every ratio of servers under the load differs from 1, and every claim about the load
+    is decided. With a half-width such as `5%`, a load needs no further session if the intervals of
+    its ratios are at most so wide. If `until` is empty, all sessions are run.
     """
 
     budget_s: float = math.inf
@@ -106,12 +106,12 @@ class Stopping:
     clock: Callable[[], float] = time.monotonic
     """The clock that measures the budget, in seconds."""
     looks: Sequence[int] = LOOKS
-    """The numbers of sessions after which there is an interim look at the ratios."""
+    """After each of these numbers of sessions, the run takes an interim look at the ratios."""
     settled: Callable[[Tables, str], Settled] = settled
     """The function that returns the loads that need no further session."""
 
     def look(self, run: RunFolder, sessions: int) -> Settled | None:
-        """Return the result of an interim look after this many sessions; None if there is none."""
+        """Return the result of the interim look after this many sessions; None without a look."""
         if not self.until or sessions not in self.looks:
             return None
         tables = tables_of(run.manifest(), map(trial_row, run.records()))
@@ -124,7 +124,7 @@ TO_THE_END = Stopping()
 def read_stopping(budget: str | None, until: str | None) -> Stopping:
     """Read the options --budget, such as `90s`, `60m` or `2h`, and --until (see `Stopping`).
 
-    Raise LabError for any other text.
+    Raise LabError if an option has another form.
     """
     budget_s = math.inf
     if budget is not None:

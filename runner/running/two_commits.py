@@ -1,4 +1,4 @@
-"""Measure two commits of one server side by side: check out, build, try, and run sessions."""
+"""Check out and build two commits of a server, try them, and measure them side by side."""
 
 from __future__ import annotations
 
@@ -53,35 +53,36 @@ if TYPE_CHECKING:
 NAME = "ab"
 """Name of the campaign that compares two commits."""
 CLOSED_SLICES = 6
-"""Number of slices of the closed load, per server and session."""
+"""Each server gets this many slices of the closed load in each session."""
 CLOSED_SLICE_S = 1.0
-"""Longest duration of a slice of the closed load, in seconds.
+"""A slice of the closed load lasts at most this long, in seconds.
 
-In longer slices, the difference of two neighbouring slices would be just as noisy. So in the same
-time, many short slices tell more than few long slices (docs/decisions.md).
+The difference of two neighbouring slices would be just as noisy if the slices were longer. So in
+the same time, many short slices tell more than few long slices (docs/decisions.md).
 """
 EACH = 10
-"""Least number of iterations per user in a slice.
+"""In a slice, there are at least this many iterations per user.
 
-With fewer iterations, the time in which users begin and end unevenly would matter.
+With fewer iterations, the times at the begin and the end of a slice, in which not all users are
+active, would be a large part of the slice.
 """
 TRIED_USERS = 10
-"""Number of users in the first load of each commit, which decides the sizes of the later loads."""
+"""Number of users in the first load of each commit. This load decides the sizes of later loads."""
 FEWEST_USERS = 2
 MOST_USERS = 40
 OPEN_SLICES = 2
 OPEN_SLICE_S = 1.0
 LONGEST_OPEN_SLICE_S = 10.0
 OPEN_SESSIONS = LATER_LOOKS[0] + CONFIRMING
-"""Number of sessions of the open load: as many as a suspicion and its confirmation need."""
+"""Number of sessions with the open load: as many as a suspicion and its confirmation need."""
 WARM_UP_S = 0.5
 SHARE = 0.5
 RATE_SHARE = 0.3
-"""Upper limit of the open load's rate, as a share of the slower commit's rate in its warm-up."""
+"""The open load's rate is at most this share of the rate of the slower commit in the warm-up."""
 DIGITS = (5.0, 2.0, 1.0)
-"""Possible first digits of sizes that a warm-up decides.
+"""If a warm-up decides the size of a load, the size begins with one of these digits.
 
-They are few, so that most runs of a server have loads of the same sizes.
+There are only three digits, so that most runs of a server have loads of the same sizes.
 """
 
 
@@ -111,7 +112,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class TwoCommits:
-    """The two commits of a run, and how it ended."""
+    """The two commits of a run, and how the run ended."""
 
     base: Commit
     head: Commit
@@ -169,7 +170,7 @@ def run_two_commits(asked: Asked, report: TrialProgress) -> TwoCommits:
 
 
 def _settled(tables: Tables, _until: str, *, rule: Rule) -> Settled:
-    """Return all loads as settled if the outcome is known, otherwise none of them."""
+    """If the outcome is known, return all loads as settled; otherwise return no load as settled."""
     rows = rows_of(tables, rule, ended=False)
     sessions = (name.partition("-")[2] for name in tables.trials["session"])
     known = frozenset(sessions) if is_known(rows) else frozenset[str]()
@@ -196,7 +197,7 @@ def _built(asked: Asked, source: _Source, opened: Lab, report: TrialProgress) ->
     """Check out and build both commits; return the three servers: base, base again, and head.
 
     The paths of all folders have the same length, because a longer path would move a program's
-    stack to other addresses, which can change its speed.
+    stack to other addresses, which can change the program's speed.
     """
     folders: dict[str, Path] = {}
     top = source.repository.top.resolve().name
@@ -209,7 +210,8 @@ def _built(asked: Asked, source: _Source, opened: Lab, report: TrialProgress) ->
         elif asked.start is None:
             _require_recipe(folders[name], commit)
     folders[AGAIN] = folders[BASE]
-    # Base again gets a copy, because a plain process may write into its folder.
+    # The second copy of the base gets a folder of its own, because a plain process may write into
+    # its folder.
     if asked.start is not None:
         again = source.place / AGAIN
         shutil.copytree(source.place / BASE, again, symlinks=True)
@@ -242,7 +244,7 @@ def _require_recipe(folder: Path, commit: Commit) -> None:
 def _campaign(
     asked: Asked, source: _Source, apis: Sequence[UserApi], script: Script | None
 ) -> Campaign:
-    """Return the campaign with only its closed load, which is the load of the first tries."""
+    """Return the campaign with only its closed load, with which both commits are tried first."""
     files: tuple[tuple[str, str], ...] = ()
     named = "GET " + asked.path
     if script is not None:
@@ -290,11 +292,11 @@ class _Tried:
     """What the first tries of both commits showed."""
 
     share: float
-    """Share of its CPUs that a server gets under the closed load; 1 if no quota can be set."""
+    """Under the closed load, a server gets this share of its CPUs; 1 if no quota can be set."""
     on_share_rps: float
-    """Rate of head in iterations per second with this share; 0 if unknown."""
+    """Rate of head with this share, in iterations per second; 0 if it is unknown."""
     iterations_rps: float
-    """Rate of the slower commit in iterations per second with whole cores; 0 if unknown."""
+    """Rate of the slower commit with whole cores, in iterations per second; 0 if it is unknown."""
     remarks: tuple[str, ...]
 
 
@@ -378,8 +380,8 @@ def _whole(asked: Asked, closed: Campaign, tried: _Tried, stopping: Stopping) ->
 def _open_slice_s(objective: Objective | None, rate_rps: int) -> float:
     """Return the duration of a slice of the open load, in seconds.
 
-    If there is an objective, the slices must be long enough for its percentile. Raise LabError if
-    they would be too long.
+    If there is an objective, all slices together must contain enough requests to estimate its
+    percentile. Raise LabError if the slices would be too long.
     """
     if objective is None:
         return OPEN_SLICE_S

@@ -44,14 +44,17 @@ from runner.store import RunFolder, lab_root, sha256
 
 RATE_RPS = 100
 DURATION_S = 15.0
-"""Default duration of an open load; at RATE_RPS it gives the probe enough answers for a median."""
+"""Default duration of an open load.
+
+It is so long that the probe gets enough answers for a median at RATE_RPS.
+"""
 MOST_RPS = 10_000
-"""Highest rate of a search without --rate: about as much as k6 can send on one core."""
+"""A search without --rate ends at this rate, which is about as much as k6 can send on one core."""
 REPEATS = 3
 SESSIONS = 6
 """Number of sessions if several servers are compared."""
 SLICES = 6
-"""Number of slices per server in each session, if several servers are compared."""
+"""If several servers are compared, each server gets this many slices in each session."""
 MOST_URLS = 8
 _TAKEN_BY_K6 = re.compile(
     r"([a-z0-9]|[a-z0-9][a-z0-9-]*[a-z0-9])(\.([a-z0-9]|[a-z0-9][a-z0-9-]*[a-z0-9]))*"
@@ -64,12 +67,15 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 TRUSTED = "SSL_CERT_FILE"
 """Environment variable with the file of the certificates that OpenSSL and Go trust."""
 FINE = 3
-"""Number of first requests to a server; more are sent only if one of them does not get a 2xx."""
+"""Number of requests that a server gets first.
+
+More requests are sent only if one of these is not answered with 2xx.
+"""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Options of the command line for a user's API; an option not given is None or empty."""
+    """Options of the command line for a user's API; None or empty for an option not given."""
 
     urls: tuple[str, ...] = ()
     folder: str | None = None
@@ -101,10 +107,10 @@ class Planned:
 
 
 def plan_user_api(asked: Asked, repeats: int | None, seed: int | None) -> Planned:
-    """Return the campaign for a user's server; raise LabError if it must not or cannot be loaded.
+    """Return the campaign for a user's server.
 
-    If the server already runs, send it some requests first, and raise LabError if it answers none
-    of them with success.
+    Raise LabError if the server must not be loaded, or cannot be loaded. If the server already
+    runs, send it some requests first, and raise LabError if no answer reports success.
     """
     if asked.probe_path is not None and not asked.probe_path.startswith("/"):
         raise LabError(f"--probe-path {asked.probe_path!r} must begin with a slash.")
@@ -165,7 +171,7 @@ class _Found:
 
 
 def _at_urls(asked: Asked) -> tuple[_Found, ...]:
-    """Return the servers at the user's URLs: one, or several to compare under the same requests."""
+    """Return the servers at the user's URLs; several servers are compared under equal requests."""
     if len(set(asked.urls)) < len(asked.urls):
         raise LabError("The same --url is given twice: name two different servers.")
     if len(asked.urls) > MOST_URLS:
@@ -190,8 +196,8 @@ def _at_urls(asked: Asked) -> tuple[_Found, ...]:
 def _at_url(asked: Asked, url: str) -> _Found:
     """Return the server at a URL.
 
-    Raise LabError if it does not answer. Also raise LabError if its host is not this machine and
-    the user has not declared that the lab may load it.
+    Raise LabError if the server does not answer. Also raise LabError if the server's host is not
+    this machine and the user has not declared that the lab may load this host.
     """
     for name, value in {"--folder": asked.folder, "--server-cpus": asked.server_cpus}.items():
         if value is not None:
@@ -240,7 +246,7 @@ def _at_url(asked: Asked, url: str) -> _Found:
 
 
 def _preferred_protocol(api: UserApi, running: Running) -> str | None:
-    """Return the protocol that a server over TLS prefers (`require_tls`); None without TLS.
+    """Return the protocol that a server with TLS prefers, as `require_tls` does; None without TLS.
 
     Raise LabError if nothing answers at the URL, or if TLS does not work.
     """
@@ -261,7 +267,7 @@ def _preferred_protocol(api: UserApi, running: Running) -> str | None:
 
 
 def _first_answers(api: UserApi, running: Running, preferred: str | None) -> Answers:
-    """Return the first answers of a server; raise LabError if none of them has a status of 2xx."""
+    """Return the first answers of a server; raise LabError if no answer has a status of 2xx."""
     try:
         return require_answer("your server", running, api.probe_path, enough=FINE)
     except LabError:
@@ -307,7 +313,7 @@ def _check_trust(asked: Asked) -> None:
 
 
 def _check_as_written(asked: Asked) -> None:
-    """Raise LabError if --as-written is given with options that it replaces."""
+    """Raise LabError if --as-written lacks a script, or if it replaces another given option."""
     if not asked.as_written:
         return
     if asked.script is None:
@@ -383,8 +389,8 @@ def _remarks_on_answers(url: str, first: Answers) -> tuple[str, ...]:
 def _permitted(host: str, port: int, owned: str | None) -> str:
     """Return the address at which `host` may be loaded.
 
-    Raise LabError unless all its addresses are loopback addresses, or the user has declared by
-    --i-own-this-host (`owned`) that the lab may load this host.
+    Raise LabError unless all addresses of the host are loopback addresses, or the user has declared
+    by --i-own-this-host (`owned`) that the lab may load this host.
     """
     if owned is not None and owned.lower() != host.lower():
         raise LabError(
@@ -405,7 +411,7 @@ def _permitted(host: str, port: int, owned: str | None) -> str:
                 f"load it: add `--i-own-this-host {host}`."
             )
     ordered = sorted(addresses, key=lambda address: addresses[address].version)
-    # Like k6, try IPv4 addresses first, and use the first address that accepts a connection.
+    # Try IPv4 addresses first, as k6 does, and use the first address that accepts a connection.
     for address in ordered:
         with contextlib.suppress(OSError):
             socket.create_connection((address, port), timeout=2.0).close()
@@ -440,9 +446,10 @@ def _in_folder(asked: Asked) -> UserApi:
 
 
 def _load(asked: Asked, repeats: int | None, written: Written | None, *, several: bool) -> Load:
-    """Return the load that the options define; raise LabError if they do not fit together.
+    """Return the load that the options define; raise LabError if the options contradict each other.
 
-    If several servers are compared, the load is divided into slices of sessions.
+    If several servers are compared, they are loaded in sessions, and the load is divided into
+    slices.
     """
     if written is not None:
         return Load(OWN_SCRIPT, repeats or REPEATS, 0.0, written.form, users=(written.users,))
@@ -489,10 +496,11 @@ def _load(asked: Asked, repeats: int | None, written: Written | None, *, several
 
 
 def _search(text: str, asked: Asked, rates_rps: Sequence[float]) -> Bisections:
-    """Return a search for the highest rate that keeps an objective.
+    """Return a search for the highest rate at which the server meets an objective.
 
-    The search is between the two given rates. By default, these are the lowest rate at which a step
-    has enough requests for the objective's percentile, and MOST_RPS.
+    The search is between the two given rates. By default, the lower rate is the lowest at which a
+    step contains enough requests to estimate the objective's percentile, and the higher rate is
+    MOST_RPS.
     """
     objective = Objective.parse(text)
     if asked.iterations is not None:
@@ -563,8 +571,8 @@ def remarks_on_process(
 ) -> Iterator[str]:
     """Yield notes about the process of a server that already runs.
 
-    They say why the process is unknown, or which CPU quota it has. `quota_of` returns the quota of
-    a process.
+    The notes say why the process is unknown, or which CPU quota it has. `quota_of` returns the
+    quota of a process.
     """
     if found.why:
         unknown = f"The CPU time of the server at {api.url} is not known"
@@ -584,7 +592,7 @@ def remarks_on_process(
 
 
 def _remarks_on_script(apis: Sequence[UserApi], script: Script) -> Iterator[str]:
-    """Yield notes about how the lab treats a script's requests, if the user may not expect it."""
+    """Yield notes about treatments of the script's requests that may surprise the user."""
     ports = [str(port) for port in apis[0].also]
     if not script.reads_base_url:
         where = " and ".join(str(api.url or api.folder) for api in apis)
@@ -607,9 +615,10 @@ def _has_changed(path: Path, digest: str | None) -> bool:
 
 
 def why_not_same(api: UserApi, run: RunFolder) -> str | None:
-    """Return why a run cannot be resumed; None if nothing about the user's API prevents it.
+    """Return the reason why a run of a user's API cannot be resumed.
 
-    Reasons are for example that its script or the server's process has changed since it began.
+    For example, the script or the server's process has changed since the run began. Return None if
+    nothing about the user's API prevents resuming the run.
     """
     if api.commit is not None:
         return (
