@@ -1,4 +1,4 @@
-"""Tests of the answer in sentences, against runs of which it is known who is ahead, and by how
+"""Tests of the answer in sentences, with runs in which it is known which server is ahead and by how
 much.
 """
 
@@ -128,7 +128,10 @@ def test_response_times_are_compared_at_offered_rates_only(tmp_path):
 
 
 def with_twin(tables: Tables, shift: float, noise: float = 0.0) -> Tables:
-    """Return the run with a second label of gin, gin-b, whose rates are gin's times `shift`."""
+    """Return the run with a second label of gin, gin-b.
+
+    The rates of gin-b are the rates of gin times `shift`, with noise of this size.
+    """
     twin = tables.trials[tables.trials["server"] == "gin"].assign(server="gin-b")
     twin["served_rps"] *= shift * np.random.default_rng(7).lognormal(0, noise, len(twin))
     trials = pd.concat([tables.trials, twin], ignore_index=True)
@@ -158,8 +161,9 @@ def in_sessions(tables: Tables) -> Tables:
 
 @pytest.mark.parametrize(("shift", "wider"), [(1.0, False), (1.03, True)])
 def test_two_labels_widen_an_interval_only_if_they_differ(six, shift, wider):
-    """A second label of a server widens the interval of a run in sessions only if the two labels
-    differ.
+    """In a run in sessions, a second label of gin widens an interval only if the two labels differ.
+
+    The interval is the interval of the ratio of axum to gin.
     """
     alone = row_of(in_sessions(six))
     found = row_of(with_twin(in_sessions(six), shift, noise=0.002))
@@ -171,7 +175,7 @@ def test_a_disturbed_session_is_left_out_for_all_its_servers(tmp_path):
     seven = read(synthetic_run.build(tmp_path / "run", trials=7, failed=False))
     seven = in_sessions(changed(seven, verdict="server-bound", verdict_reason="full"))
     block = seven.trials["block"]
-    # One robbed trial has an absurd rate: if it were kept, the ratio would be quite another.
+    # The disturbed trial has an absurd rate. If the trial were kept, the ratio would change a lot.
     theft = of(seven, "gin") & block.eq(2)
     once = changed(seven, theft, served_rps=1.0, **ROBBED)
     without = replace(seven, trials=seven.trials[~(of(seven) & block.eq(2))])
@@ -183,7 +187,8 @@ def test_a_disturbed_session_is_left_out_for_all_its_servers(tmp_path):
         f"Left out of means and ratios, for all servers: 1 of {len(cells.drop_duplicates())} "
         "sessions, as so much CPU time was taken by others that the limit is unknown."
     ) in findings.unknown(once)
-    # Any other reason for a limit is about the servers: it is no accident, so its trial is kept.
+    # A trial with any other reason is kept, because the reason lies in the load or the server. It
+    # is no accident.
     busy = changed(
         seven,
         theft,
@@ -191,8 +196,8 @@ def test_a_disturbed_session_is_left_out_for_all_its_servers(tmp_path):
         verdict_reason="both sides were busy: server used 99 %",
     )
     assert row_of(busy)["sessions"] == 7 and row_of(busy)["low"] == 0
-    # If too few trials would be left without the robbed ones, all are kept, and the load has no
-    # ratio.
+    # If too few trials would be left without the disturbed trials, all trials are kept, and the
+    # load has no ratio.
     often = changed(seven, of(seven) & block.isin([1, 2, 3]), **ROBBED)
     assert row_of(often)["why"] == "the limit is unknown"
 
@@ -226,10 +231,11 @@ def test_the_committed_runs_are_answered_in_five_sentences(run):
 
 
 def ranges_by_pandas(tables: Tables, quantity: str) -> list[tuple[str, float, float]]:
-    """Return `gin`, and the range of how many times as good as gin axum is in the sample.
+    """Return the ratios of axum to gin in the sample as ("gin", the lowest, the highest).
 
-    The ratio is axum / gin for a rate, and gin / axum for a cost. gin only ran under loads of wrk.
-    With more than one connection, each server was the limit, so only these rates are compared.
+    A ratio above 1 means that axum is better: it is axum / gin for a rate, and gin / axum for a
+    cost. gin ran only under loads of wrk. Rates are compared only for loads with more than one
+    connection, because only there each server was the limit.
     """
     trials = tables.trials[tables.trials["status"].eq("sealed")]
     trials = trials[trials["workload"].eq("wrk-matrix")]
@@ -242,7 +248,10 @@ def ranges_by_pandas(tables: Tables, quantity: str) -> list[tuple[str, float, fl
 
 
 def test_the_first_screen_has_one_range_per_quantity_and_times(run_sample):
-    """The first screen has no ratio of a single load; the rates under one load follow below it."""
+    """The first screen has one sentence per quantity, with the range of the ratios over all loads.
+
+    The ratio and the rates under a single load are not on the first screen, but below it.
+    """
     first = findings.first_screen(run_sample)
     assert len(first) == 3
     for sentence, quantity in zip(first, ("served_rps", "server_cpu_ms_per_request"), strict=False):

@@ -1,4 +1,4 @@
-"""Tests of what a page says about the endpoints of a script."""
+"""Tests of what a page says about a k6 script: its endpoints, thresholds, metrics and groups."""
 
 import k6_samples
 import pandas as pd
@@ -68,7 +68,10 @@ def test_a_run_without_a_script_has_no_endpoints(tables, monkeypatch):
 
 
 def with_shares(tables, monkeypatch, requests, share_of_slowest):
-    """Replace the run's endpoints by two of one trial, and give the first of them these numbers."""
+    """Replace the endpoints of the run by two made-up endpoints of one trial.
+
+    The first one, GET /a, has these numbers. The second one has the rest of 10,000 requests.
+    """
     row = tables.of_script("endpoints").dropna(subset="endpoint").iloc[:1]
     facts = {"endpoint": "GET /a", "requests": requests, "share_of_slowest": share_of_slowest}
     rest = {
@@ -83,10 +86,10 @@ def with_shares(tables, monkeypatch, requests, share_of_slowest):
 @pytest.mark.parametrize(
     ("requests", "share_of_slowest", "makes_it"),
     [
-        (5000, 0.51, False),  # has about its share of the slowest requests
-        # 55 of the 100 slowest where 50 are expected: chance does that in one of five cases
+        (5000, 0.51, False),  # half of all requests, and about half of the slowest
+        # 55 of the 100 slowest requests instead of 50: by chance this happens in one of five cases
         (5000, 0.55, False),
-        # 70 of the 100 slowest where 50 are expected: chance does that in one of 25,000 cases
+        # 70 of the 100 slowest requests instead of 50: by chance, in one of 25,000 cases
         (5000, 0.7, True),
         (100, 0.6, True),
     ],

@@ -64,8 +64,9 @@ def test_a_progress_line_says_successes_and_failures():
 
 
 def test_a_progress_line_counts_the_probes_answers():
-    """A progress line adds the probe's answers to the rate if the server, and not the load, set the
-    rate.
+    """In a closed load, a progress line counts the probe's answers as part of the server's rate.
+
+    In an open load the line does not, because the load itself sets the rate.
     """
     metrics = {
         "requests": 500,
@@ -95,9 +96,7 @@ def test_refusals_are_answers_nowhere_in_the_summary(shedding):
 
 
 def test_a_sentence_gives_the_rate_of_the_table_not_of_the_best_trial(shedding):
-    """The sentence and the table give the geometric mean of two trials, of 6,170 and 5,541
-    requests/s.
-    """
+    """If two trials have 6,170 and 5,541 requests/s, sentence and table give the geometric mean."""
     rates = [6170.0, 5541.0]
     two = replace(shedding, trials=shedding.trials.iloc[:2].reset_index(drop=True))
     numbers = {"served_rps": rates, "failed": 0.0, "verdict": "inconclusive", "verdict_reason": "?"}
@@ -210,9 +209,9 @@ def test_without_an_exact_tail_the_histogram_has_it(three):
 
 
 def test_a_short_load_has_a_reason_for_each_dash(three):
-    """A load with few requests shows the highest percentile that they suffice for.
+    """If a load has few requests, the table shows the highest percentile that they suffice for.
 
-    It also says why the higher ones are dashes.
+    Higher percentiles are dashes, and a note says why.
     """
     tail = {"latency_tail_percent": 93.0, "latency_tail_ms": 1001.0}
     short = changed(three, of(three, "gin", K6), requests=1_500.0, **tail)
@@ -331,8 +330,9 @@ def test_the_reason_is_in_the_table_in_json_and_on_the_page(
     ],
 )
 def test_k6_times_its_own_queue_only_where_it_was_the_limit(changes, said):
-    """k6's times are said to be those of its own queue only if it was the limit, and if the probe's
-    times can be held against them.
+    """The page says that k6 times its own queue only if k6 was the limit.
+
+    It must also be possible to compare k6's times with the probe's times.
     """
     probed = tables_of("probed")
     closed = probed.trials["tool"].eq("k6") & probed.trials["load_model"].eq("closed")
