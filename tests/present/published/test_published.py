@@ -1,4 +1,7 @@
-"""Tests of published numbers and claims, against runs of which it is known which claims hold."""
+"""Tests of judging published numbers and claims, with runs in which it is known which claims hold.
+
+A `World` says how a run differs from a plain run.
+"""
 
 import itertools
 import math
@@ -59,13 +62,19 @@ def judge(name: str, tables: Tables) -> Outcome:
 # --- each claim in a world in which it holds, and in one in which it does not ---------------------
 
 ELSEWHERE = {"wrk-opens-what-it-is-asked"}
-"""Claims that are judged by the published commands instead of a run; other tests are about them."""
+"""Claims that are judged by the published commands instead of a run.
+
+The tests of "the published commands of wrk" below are about these claims.
+"""
 ABOUT_LIMITS = {
     name
     for name, claim in CLAIMS.items()
     if {CLAIM_QUANTITIES[each.quantity].need for each in claim.compare} - {Need.WORK}
 }
-"""The claims about rates and response times: these are the generator's if it was the limit."""
+"""The claims about rates and response times.
+
+If the generator was the limit, its rates and response times say nothing about the servers.
+"""
 
 
 def test_every_claim_has_worlds_and_every_source_a_claim() -> None:
@@ -80,7 +89,10 @@ def test_every_claim_has_worlds_and_every_source_a_claim() -> None:
 
 
 def test_only_the_servers_own_quantities_are_always_compared() -> None:
-    """Only quantities of the server's own work are compared whatever was the limit."""
+    """CPU time per request and memory are compared whichever side was the limit.
+
+    They measure the server's own work. No other quantity does.
+    """
     found = {name for name, quantity in CLAIM_QUANTITIES.items() if quantity.need is Need.WORK}
     assert found == {"server_cpu_ms_per_request", "server_rss_peak_bytes"}
 
@@ -219,7 +231,7 @@ APART = {("axum", "experiments", RATE): 1.03, ("actix", "experiments", RATE): 0.
 SPIKY = World({(server, "*", PEAKS[1]): 2.0 for server in RUST}, verdicts=NOT_FULL)
 BOUND = {("axum", "keepalive-100", "verdict"): "generator-bound"}
 DECIDED = [
-    # What is said of Rust needs all frameworks that stand for Rust.
+    # A claim about Rust holds only if it holds for all frameworks in Rust.
     (
         "rust-slightly-more-requests",
         World(APART),
@@ -227,7 +239,7 @@ DECIDED = [
         ["which framework", "axum: holds", "actix: does not hold"],
     ),
     ("rust-slightly-more-requests", World(APART, without=(("actix", "*"),)), HOLDS, []),
-    # How many spikes there are depends on the length of the windows.
+    # Whether there are spikes depends on how long the windows are in which CPU use is measured.
     (
         "rust-no-spikes",
         SPIKY,
@@ -235,14 +247,15 @@ DECIDED = [
         ["it depends on the window", "over 1 s: holds", "over 100 ms: does not hold"],
     ),
     ("rust-no-spikes", World(), ABSENT, ["nothing could rise above"]),
-    # If a ramp's rates were sustained, its number of rows is the number that was asked for.
+    # If all rates of a ramp were sustained, the server stored as many rows as the load asked for.
+    # The number of rows then says nothing about the server.
     (
         "gnet-more-rows",
         World({("gnet", "insert-ramp", "rows_inserted"): 1.2}),
         ABSENT,
         ["those that were asked for"],
     ),
-    # Verdicts and CPU use decide whether PostgreSQL is known not to be the limit.
+    # Verdicts and PostgreSQL's CPU use decide whether PostgreSQL is known not to be the limit.
     ("postgres-not-the-limit", World(verdicts={"insert": "inconclusive"}), ABSENT, []),
     ("postgres-not-the-limit", World(verdicts={"insert": "generator-bound"}), HOLDS, []),
     (
@@ -251,8 +264,8 @@ DECIDED = [
         ABSENT,
         [],
     ),
-    # If only a bound of a ratio is known, nothing is decided that the other end could change: axum
-    # could do more than gin.
+    # The generator limited axum's rate, so only one end of the ratio is known. The claim stays open
+    # if the unknown end could change the outcome, because axum could do more than was measured.
     ("even-at-100", World(values=BOUND), CLOSE, []),
     ("even-at-100", World({("axum", "keepalive-100", RATE): 1.2}, values=BOUND), FAILS, []),
 ]
@@ -281,10 +294,11 @@ def test_an_interval_across_the_border_is_too_close() -> None:
 def test_of_two_ramps_a_claim_is_judged_on_the_one_that_serves(
     axums: str, factor: float, outcome: str
 ) -> None:
-    """Of two ramps a claim is judged on the one that says something about the server.
+    """If a run has two ramps, a claim is judged by the ramp that says something about the servers.
 
-    One ramp's rates were sustained, and the other went beyond what a server can do. If the pool
-    held axum back, axum could have stored at least as many rows.
+    In one ramp all rates were sustained. The rates of the other ramp exceed what a server can do,
+    so its number of rows is decided by the servers. If axum was held back by the pool of database
+    connections, axum's number of rows is only a lower bound.
     """
     kept = build(
         World({("gnet", "insert-ramp", "rows_inserted"): factor}, first_second={"gnet": 3.0})
@@ -405,10 +419,10 @@ def test_a_broken_file_is_one_sentence(bare_lab: Path) -> None:
 
 
 def test_a_rate_that_the_generator_limited_bounds_the_ratio() -> None:
-    """A rate that the generator limited bounds the ratio of two servers on one side.
+    """If the generator limited one server's rate, the ratio of two servers is only a bound.
 
-    Gin filled its CPU, and axum could have done more: gin / axum is at most what was seen, and axum
-    / gin is at least that.
+    Here gin used its whole CPU, but axum could have done more. So the measured gin / axum is an
+    upper bound, and the measured axum / gin is a lower bound.
     """
     one = {
         ("axum", where, "verdict"): "generator-bound" for where in ("close-1*", "keepalive-1000")
@@ -458,7 +472,10 @@ def test_a_ratio_is_taken_on_the_largest_server_bound_quota() -> None:
 # --- the table of outcomes ------------------------------------------------------------------------
 
 NARROW = 0.01
-"""A standard error of a log ratio that is small beside the distance to every border below."""
+"""A standard error of a log ratio.
+
+It is much smaller than the distances of HIGHER, LOWER and 1 to the borders of the claims below.
+"""
 ABOVE = replace(CLAIMS["gin-ahead-close"], at_least=1.2, at_most=math.inf)
 BELOW = replace(ABOVE, at_least=0.0, at_most=1.2)
 BETWEEN = replace(ABOVE, at_least=0.9, at_most=1.2)
@@ -481,7 +498,7 @@ COMPARISONS = {
     "at most a ratio above": (HIGHER, AT_MOST, dict.fromkeys((ABOVE, BELOW, BETWEEN), BORDER)),
     "at most a ratio below": (LOWER, AT_MOST, {ABOVE: BEYOND, BELOW: WITHIN, BETWEEN: BEYOND}),
 }
-"""Comparison -> its ratio, the ends of its interval, and what it shows of each claimed range."""
+"""Name of a comparison -> (ratio, ends of the ratio's interval, finding for each claim)."""
 
 
 @pytest.mark.parametrize("name", COMPARISONS)
@@ -554,16 +571,16 @@ def test_a_claim_has_the_outcome_of_the_table(combine: Combine, outcomes: tuple[
 @pytest.mark.parametrize(
     ("ratio", "at_least", "at_most", "direction"),
     [
-        (2.4, 1.0, 1.05, Direction.UNDERSTATED),  # "slightly ahead" is claimed, and it is far ahead
+        (2.4, 1.0, 1.05, Direction.UNDERSTATED),  # claimed: slightly ahead; measured: far ahead
         (1.2, 2.0, math.inf, Direction.OVERSTATED),
         (0.8, 2.0, math.inf, Direction.OPPOSITE),
         (0.9, 1.0, math.inf, Direction.OPPOSITE),
-        # "half of the CPU" is claimed, and it takes a third
+        # claimed: half of the CPU time; measured: a third of it
         (0.3, 0.4, 0.65, Direction.UNDERSTATED),
         (0.9, 0.4, 0.65, Direction.OVERSTATED),
         (1.1, 0.4, 0.65, Direction.OPPOSITE),
         (1.1, 0.0, 0.75, Direction.OPPOSITE),
-        (0.8, 0.98, 1.02, Direction.UNDERSTATED),  # "alike" is claimed, and they differ
+        (0.8, 0.98, 1.02, Direction.UNDERSTATED),  # claimed: alike; measured: different
         (1.3, 0.98, 1.02, Direction.UNDERSTATED),
     ],
 )
@@ -637,9 +654,10 @@ def test_intervals_and_tests_of_a_claim_are_students() -> None:
 
 
 def decisions(claim: str, centres: tuple[float, ...], campaigns: int = 2000) -> dict[str, float]:
-    """Return how often each outcome of a claim comes out if its true log ratios are `centres`.
+    """Return the share of simulated campaigns that end in each outcome of the claim.
 
-    Each campaign has six sessions and noise of 2 %.
+    `centres` are the true log ratios of the claim's comparisons. Each campaign has six sessions and
+    noise of 2 %.
     """
     rng = np.random.default_rng(5)
     outcomes = Counter[str]()
@@ -660,8 +678,9 @@ def decisions(claim: str, centres: tuple[float, ...], campaigns: int = 2000) -> 
 
 @pytest.mark.long
 def test_a_claim_on_its_border_is_seldom_decided_wrongly() -> None:
-    """A claim that is just true or just false is decided wrongly in about one of twenty campaigns
-    at most.
+    """A claim that is just true is rarely found false, and a claim that is just false rarely true.
+
+    This happens in at most about one of twenty campaigns.
     """
     border = math.log(1.02)
     assert decisions("percentiles-alike", (border,) * 3)[FAILS] <= 0.06, (

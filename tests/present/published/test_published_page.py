@@ -1,4 +1,4 @@
-"""Tests of the published numbers beside ours: as rows, as a page and as figures."""
+"""Tests of showing the published numbers beside our numbers: as rows, as a page and as figures."""
 
 import dataclasses
 import re
@@ -38,7 +38,7 @@ PUBLISHED_FIGURES = charts("published")
 def rows_of(
     tables: Tables, server: str, mode: str, connections: float
 ) -> list[published_table.Row]:
-    """Return the rows of one published server under one load."""
+    """Return the rows of a published server for the load with this mode and these connections."""
     rows = published_table.rows(tables)
     return [
         r
@@ -119,14 +119,15 @@ def test_of_the_sample_only_what_was_measured_is_said() -> None:
         if r.number.scenario == "experiments" and r.cell.server in ("axum", "actix", "echo")
     ]
     assert experiments and all(row.ours.trials >= 6 for row in experiments)
-    # With MD5 every load ran on a share of a core, and on a share a peak shows only the quota.
+    # In the sample, every load with MD5 ran on a share of a core. A peak of the CPU use then shows
+    # only the quota, so the published peaks have no counterpart.
     hashed = [
         row for row in rows if row.number.scenario == "experiments-md5" and "CPU" in row.metric
     ]
     assert hashed and all(row.ours.trials == 0 for row in hashed)
     remarks = [
         remark for row in experiments for remark in row.remarks
-    ]  # the sample's loads have the published size
+    ]  # the sample's loads have as many users as the published ones
     assert not any(
         "instead of 3,000" in remark or "did not run under this load" in remark
         for remark in remarks
@@ -259,7 +260,7 @@ CLOSE_RATES = "axum beside gin: requests/s of count, close"
 
 
 def ratios(tables: Tables) -> pd.DataFrame:
-    """Return the published ratios beside ours, by group and label, as the figure has them."""
+    """Return the figure's published ratios and ours, indexed by panel and label of the row."""
     return figures.beside_ours(tables).frame.set_index(["panel", "server"])
 
 
@@ -269,7 +270,7 @@ def test_the_published_ratios_stand_beside_ours() -> None:
     )
     found = ratios(tables)
     close = found.loc[CLOSE_RATES, "100 connections"].squeeze()
-    # A rate is Rust / Go and a time is Go / Rust, so that Rust is ahead above 1.
+    # The ratio of rates is Rust / Go, and the ratio of times is Go / Rust: above 1 Rust is ahead.
     assert close["other"] == pytest.approx(67543.18 / 86524.36) and close["y"] == pytest.approx(
         1 / 1.5, rel=0.02
     )
@@ -285,9 +286,9 @@ def test_the_published_ratios_stand_beside_ours() -> None:
 
 
 def test_the_figure_has_the_intervals_of_the_report() -> None:
-    """The figure has the intervals of the report for axum and gin at 100 connections.
+    """The figure and the report show the same interval for axum and gin at 100 connections.
 
-    They have the run's level of confidence, and are widened by the run's noise.
+    Both intervals have the run's level of confidence, and both are widened by the run's noise.
     """
     tables = read_tables(find_run("sample"))
     of_figure = ratios(tables).reset_index()
@@ -309,7 +310,8 @@ def test_ratios_that_are_not_the_servers_are_hollow() -> None:
     solid = rows["solid"]
     rates = solid.loc[CLOSE_RATES]
     assert not rates["100 connections"] and rates["1,000 connections"]
-    # The response times of a closed load are those of a queue, with any server, so they are hollow.
+    # In a closed load, requests wait in a queue with any server. So response times say little about
+    # the server, and their marks are hollow.
     is_time = rows.index.get_level_values("server").str.match(r"p\d")
     assert not solid[is_time].any()
     ax = draw(figures.beside_ours(tables)).axes[0]
