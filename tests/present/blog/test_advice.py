@@ -1,5 +1,7 @@
-"""Tests of a post's advice: it names the servers that no other server beat under the largest share
-of their loads.
+"""Tests of a post's advice on which server to take.
+
+For each server, the advice counts the loads under which no other server was better. It names the
+servers for which these loads are the largest share of their loads.
 """
 
 import numpy as np
@@ -13,7 +15,10 @@ from runner.present.frames import Tables
 
 
 def with_rates(folder, rates_rps) -> Tables:
-    """Return a run of six blocks whose servers have known rates and costs, with 0.4 % of noise."""
+    """Return a run of six blocks in which servers have these rates, with 0.4 % of noise.
+
+    The CPU time per request is inverse to the rate.
+    """
     tables = read(synthetic_run.build(folder / "run", trials=6, failed=False))
     noise = np.random.default_rng(3).lognormal(0, 0.004, len(tables.trials))
     rps = tables.trials["server"].map(rates_rps).to_numpy(dtype=float) * noise

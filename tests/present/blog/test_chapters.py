@@ -34,7 +34,12 @@ def test_the_caveat_names_the_cpus_of_server_and_generator() -> None:
 
 
 def test_the_table_has_servers_with_numbers_and_names_the_others() -> None:
-    """The sample's echo only has a response time, gnet and nginx no number, and gin two labels."""
+    """The table of the sample's post has a row for each server with a number, and a note names the
+    other servers.
+
+    In the sample, echo has only a response time, gnet and nginx have no number, and gin has two
+    labels.
+    """
     note, table, *_ = chapters.answer_table(story_of(tables_of("sample")))
     assert isinstance(note, Paragraph) and isinstance(table, TextTable)
     rows = table.frame.set_index("server")
@@ -63,7 +68,10 @@ def test_a_post_begins_with_its_title_s_story_and_one_ratio_that_its_table_has()
 
 
 def test_published_medians_are_beside_ours_and_the_servers() -> None:
-    """The published p50 are 253.49 and 257.11 ms, as data/published.csv has them."""
+    """The post names the published p50s of Rust and Go, 253.5 and 257.1 ms, beside our p50s.
+
+    The published values in data/published.csv are 253.49 and 257.11 ms.
+    """
     tables = tables_of("sample")
     (text,) = [
         block.text
@@ -87,7 +95,7 @@ def test_published_medians_are_beside_ours_and_the_servers() -> None:
 
 
 def test_a_claims_ratios_name_their_servers() -> None:
-    """A claim about `Rust` is held against two frameworks, whose ratios differ."""
+    """If a claim is about Rust, the post gives the ratio of each Rust framework with its name."""
     (claims,) = [
         block
         for block in chapters.claims(story_of(tables_of("sample")))

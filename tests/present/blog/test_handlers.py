@@ -1,4 +1,4 @@
-"""Tests of the code and the versions that a post shows: they are those of the run's commit."""
+"""Tests of the code and the versions that a post shows: they must be from the run's commit."""
 
 import subprocess
 
@@ -18,7 +18,7 @@ def head() -> str:
 
 @pytest.fixture
 def manifest():
-    """Return the manifest of a run that was made by the code as it was committed last."""
+    """Return a manifest that says that the run was made by the code of the last commit."""
     return tables_of("sample").manifest.model_copy(update={"git": Git(commit=head(), dirty=False)})
 
 
@@ -56,9 +56,9 @@ def test_code_of_an_unknown_commit_is_not_shown(manifest, git):
 
 @pytest.mark.parametrize("commit", ["--output={}", "HEAD", "HEAD --output={}", "main"])
 def test_a_commit_that_is_an_option_of_git_writes_nothing(manifest, tmp_path, commit):
-    """A commit that git would take for an option makes git write nothing.
+    """If a manifest's commit looks like an option of git, git does not write the option's file.
 
-    The manifest of a run from elsewhere can contain any text.
+    The manifest of a run from another machine can contain any text.
     """
     target = tmp_path / "written"
     hostile = manifest.model_copy(update={"git": Git(commit=commit.format(target), dirty=False)})

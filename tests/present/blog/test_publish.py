@@ -1,5 +1,7 @@
-"""Tests of a bundle (the folder of a published post): it is complete, the same if made twice, and
-without anything of failed trials or of this machine.
+"""Tests of a bundle, the folder of a published post.
+
+A bundle must be complete. If it is made twice, both bundles must be the same. It must contain
+nothing about failed trials, and nothing private about this machine.
 """
 
 import base64
@@ -49,7 +51,9 @@ SHOWN = tuple(
     for name in charts(notebook)
     if name not in OF_RATES | OF_PROFILES
 )
-"""The figures that the run has data for: it has no database, no probe, no rates, no profiles.
+"""The figures that the run has data for.
+
+The run has no database, no probe, no loads at an offered rate and no profiles.
 """
 Post = tuple[dict[str, Any], bs4.BeautifulSoup]
 KINDS = (".svg", ".png", "-dark.svg", "-dark.png")
@@ -80,7 +84,7 @@ def run(in_lab: Path) -> RunFolder:
 
 @pytest.fixture(scope="module")
 def said() -> list[str]:
-    """Return the list of the lines that were printed while the bundle was made."""
+    """Return a list, to which `bundle` adds the lines that are printed while it is made."""
     return []
 
 
@@ -91,8 +95,9 @@ def bundle(lab: Path, run: RunFolder, said: list[str]) -> Bundle:
 
 @pytest.fixture(scope="module")
 def post(bundle: Bundle) -> Post:
-    """Return the front matter and the body of post.md, as a YAML parser and a CommonMark library
-    read them.
+    """Return the front matter and the body of post.md.
+
+    A YAML parser reads the front matter, and a CommonMark library turns the body into HTML.
     """
     _, front, body = (bundle.folder / "post.md").read_text().split("---\n", 2)
     render = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render
@@ -126,8 +131,9 @@ def cells(page: bs4.BeautifulSoup) -> list[list[list[str]]]:
 
 
 def test_the_folder_has_each_figure_4_times_each_table_twice(bundle, said):
-    """The bundle has four files of each figure, two of each table, and nothing but what is listed
-    here.
+    """The bundle has four files of each figure and two of each table.
+
+    Besides, it has only the files that are listed here.
     """
     found = contents(bundle.folder)
     tables = ("servers", "k6-loads", "wrk-requests", "wrk-cpu-per-request", "claims")
@@ -181,7 +187,7 @@ def test_the_card_has_the_size_that_sites_ask_for(bundle, page):
     card = matplotlib.image.imread(bundle.folder / "card.png")
     assert card.shape[:2] == (630, 1200)
     edge = np.concatenate([card[:40].reshape(-1, card.shape[2]), card[:, -40:].reshape(-1, 4)])
-    assert (edge == edge[0]).all()  # no letter reaches the edge
+    assert (edge == edge[0]).all()  # no text reaches the edge
     assert page.find("meta", property="og:image")["content"] == "card.png"
 
 
@@ -194,7 +200,7 @@ def words_of(document: bs4.BeautifulSoup) -> int:
 
 
 def test_a_post_is_read_to_its_end(bundle, post, page):
-    """A post is short enough to be read to its end: its words, figures, rows and bytes are few."""
+    """A post has few words, figures and bytes, and a short table, so that it is read to its end."""
     _, markdown = post
     assert words_of(markdown) <= MOST_WORDS
     images = markdown.find_all("img")
@@ -207,9 +213,7 @@ def test_a_post_is_read_to_its_end(bundle, post, page):
 
 
 def test_the_sample_is_told_in_a_post(tmp_path):
-    """The post about the committed run has every chapter: the first lines, the code that answered,
-    and the sources.
-    """
+    """The post about the sample has every chapter: from the title to the sources and files."""
     made = publish(RunFolder(ROOT / "data" / "sample"), tmp_path / "out", print, figures={})
     text = (made.folder / "post.md").read_text()
     page = soup((made.folder / "index.html").read_text())
@@ -292,8 +296,9 @@ def test_post_and_page_have_the_same_tables_lists_and_pictures(bundle, post, pag
 
 
 def test_every_link_of_the_post_leads_to_a_file(bundle, post, page, report):
-    """Every link leads to a file of the bundle, except for links to the web (the published
-    numbers).
+    """Every link leads to a file of the bundle.
+
+    Links to web pages, for example to the published numbers, are excepted.
     """
     _, markdown = post
     links = {a["href"] for document in (markdown, page, report) for a in document.find_all("a")}
@@ -370,10 +375,9 @@ def test_nothing_says_where_or_by_whom_it_was_made(bundle):
 
 
 def test_failed_trials_and_a_second_time_change_nothing(lab, run, bundle):
-    """Failed trials change nothing in the bundle, whatever they measured, and neither does a second
-    time.
+    """A second bundle is the same as the first, even if failed trials have other values.
 
-    Only provenance.json differs, which has the hashes of the tables that the bundle was made from.
+    Only provenance.json differs, because it contains the hashes of the tables that were read.
     """
     absurd = RunFolder(Path(shutil.copytree(run.path, lab / "absurd")))
     trials = pd.read_parquet(absurd.table("trials"))
@@ -387,7 +391,7 @@ def test_failed_trials_and_a_second_time_change_nothing(lab, run, bundle):
             "connections",
             "vus",
             "failed",
-        ]  # a claim is about whether any request failed
+        ]  # `failed` is kept, because a claim asks whether any request failed
     ):
         trials[column] = trials[column].astype(float).mask(out, 987654.0)
     trials.loc[out, "verdict"] = "server-bound"
@@ -412,12 +416,12 @@ def test_failed_trials_and_a_second_time_change_nothing(lab, run, bundle):
     assert facts[0] == facts[1]
 
 
-# --- what stands there already --------------------------------------------------------------------
+# --- files that exist already ---------------------------------------------------------------------
 
 
 @pytest.fixture
 def quick() -> Any:
-    """Return a function that publishes without figures, for tests about the folder."""
+    """Return a function that publishes a run without figures, which is quick."""
     return lambda run, folder: publish(run, folder, print, figures={})
 
 
@@ -428,9 +432,9 @@ def target(bundle: Bundle, tmp_path: Path) -> Path:
 
 
 def test_an_untouched_bundle_is_replaced_without_a_trace(quick, run, target):
-    """A bundle that nobody has edited is replaced, and no file of the old one is left.
+    """A bundle that has not been edited is replaced, and no file of the old bundle is left.
 
-    An empty folder is used as it is.
+    A bundle may also be written into an empty folder.
     """
     made = quick(run, target)
     assert not (target / "figures").exists() and made.figures == 0
