@@ -1,5 +1,5 @@
-"""Tests of intervals of medians, means, ratios and percentile curves, against scipy, printed tables
-and known latencies.
+"""Tests of intervals of medians, means, ratios and percentile curves: the intervals must agree with
+scipy, with printed tables and with known latencies.
 """
 
 import math
@@ -95,8 +95,9 @@ def test_fewer_than_five_values_have_their_range_beside_the_mean() -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 4, 6])
 def test_a_mean_of_equal_values_lies_within_its_ends(n: int) -> None:
-    """The mean of equal values lies within its ends to the last bit, because matplotlib draws no
-    bar of a negative length.
+    """The mean of equal values lies between the ends of its interval, in spite of rounding.
+
+    Otherwise matplotlib would have to draw an error bar of a negative length, which it refuses.
     """
     for value in RNG.lognormal(8, 1, 200):
         found = mean_of([value] * n)
@@ -134,8 +135,10 @@ def test_half_of_an_interval_is_in_percent_of_the_mean() -> None:
     ("first_block", "common"), [(1, 9), (3, 7), (5, 5), (6, 0), (100, 0)], ids=str
 )
 def test_a_ratio_is_the_quotient_of_its_two_means(first_block: int, common: int) -> None:
-    """A ratio is the quotient of its two means over the common blocks, or over all trials if there
-    are fewer than five common blocks.
+    """A ratio is the quotient of two means.
+
+    The means are over the blocks that both sides have. If there are fewer than five such blocks,
+    they are over all trials.
     """
     a = RNG.lognormal(2, 0.3, 9)
     b = RNG.lognormal(1, 0.3, 9)
@@ -177,7 +180,10 @@ def test_fewer_than_five_trials_a_side_have_no_ratio() -> None:
 
 
 def test_only_common_blocks_of_one_trial_are_compared() -> None:
-    """Only blocks that both sides have are compared; if a block has several trials, nothing is."""
+    """Only blocks that both sides have are compared.
+
+    If a block of a side has several trials, the sides are compared without blocks.
+    """
     a = sample_of([10, 11, 12, 13, 14, 99], [1, 2, 3, 4, 5, 6])
     found = ratio(a, sample_of([5, 5.5, 6, 6.5, 7, 1], [1, 2, 3, 4, 5, 7]))
     assert (found.blocks, found.ratio, found.low, found.high) == pytest.approx((5, 2, 2, 2))
@@ -224,7 +230,8 @@ def detectable(standard_error: float, degrees: int, **how: float) -> float:
     return found.detectable(**how)
 
 
-# From G*Power 3.1: an effect of half a standard deviation, tested on both sides at 5 %.
+# Power by G*Power 3.1 of two-sided tests at 5 %, for an effect of half a standard deviation:
+# (standard error, degrees of freedom, power).
 POWER = [(math.sqrt(1 / 34), 33, 0.8077775), (math.sqrt(2 / 64), 126, 0.8014596)]
 
 
@@ -245,10 +252,10 @@ def test_more_trials_and_less_noise_find_smaller_ratios() -> None:
 
 
 def test_the_noise_floor_is_the_farther_end_of_an_interval() -> None:
-    """The noise floor is the end of an interval that is farther from 1.
+    """The noise floor is the end of the interval that is farther from 1, as a factor above 1.
 
-    The interval is that of two labels of one server, and it does not matter which label comes
-    first.
+    The interval is that of the ratio of two labels of one server. It does not matter which label is
+    the numerator.
     """
     a = sample([100, 101, 99, 102, 98])
     b = sample([103, 100, 101, 102, 101])
@@ -296,7 +303,10 @@ Q = np.array([0.5, 0.9, 0.99])
 
 
 def cell(medians_ms: list[float], requests: int = 20_000, seconds: int | None = 10) -> pd.DataFrame:
-    """Return the latency table of a cell: log-normal latencies with a median for each trial."""
+    """Return the latency table of a cell with a trial for each of these medians.
+
+    The latencies are log-normal.
+    """
     second = None if seconds is None else np.arange(requests) % seconds
     parts = [
         histogram(latencies(median, requests), f"t{number}", second)

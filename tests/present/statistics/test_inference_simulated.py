@@ -1,5 +1,6 @@
-"""Tests of what intervals, tests and rankings promise, over thousands of simulated campaigns whose
-truth is known.
+"""Tests of the error rates that intervals, tests and rankings promise.
+
+Thousands of campaigns are simulated, so the true values are known.
 """
 
 from collections.abc import Callable
@@ -39,7 +40,10 @@ USUAL: dict[str, Draw] = {
     "t with 3 degrees": lambda rng, shape: rng.standard_t(3, shape) / np.sqrt(3),
     "Laplace": lambda rng, shape: rng.laplace(size=shape) / np.sqrt(2),
 }
-"""The noise of the logarithms, in units of NOISE: with light and with heavy tails."""
+"""Name -> a function that draws noise of logarithms, in units of NOISE.
+
+The distributions have light or heavy tails.
+"""
 ODD: dict[str, Draw] = {
     "one in ten five times as far": lambda rng, shape: (
         rng.standard_normal(shape) * rng.choice([1, 5], shape, p=(0.9, 0.1))
@@ -52,9 +56,10 @@ ALL = USUAL | ODD
 
 
 def campaigns(name: str, n: int, sides=1, block=0.0, seed=7, times=CAMPAIGNS) -> np.ndarray:
-    """Return logarithms of equal servers, as an array (sides, campaigns, blocks).
+    """Return logarithms of results of equal servers, as an array (sides, campaigns, blocks).
 
-    `block` is the size of an effect of each block that all sides share.
+    In each block, all sides are shifted by the same random effect. `block` is the standard
+    deviation of this effect, in units of NOISE.
     """
     rng = np.random.default_rng([seed, n, sides, round(10 * block)])
     shared = block * rng.standard_normal((times, n))
@@ -62,7 +67,7 @@ def campaigns(name: str, n: int, sides=1, block=0.0, seed=7, times=CAMPAIGNS) ->
 
 
 def apart(name: str, n: int, m: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return logarithms of two equal servers that have no block in common."""
+    """Return logarithms of results of two equal servers that have no block in common."""
     return campaigns(name, n)[0], campaigns(name, m, seed=8)[0]
 
 
@@ -82,7 +87,8 @@ def test_an_interval_of_the_median_covers_as_often_as_it_says(name, n):
     found = [each for campaign in values if (each := inference.sure_spread(campaign)).confidence]
     says = 100 * found[0].confidence
     assert says >= 95 and len(found) == CAMPAIGNS
-    # its median lies in the gap between the modes, at either end of the gap
+    # If there are two modes, the true median may be anywhere in the gap between them. So it is not
+    # known which value the interval should cover.
     if name != "two modes":
         assert covers(
             np.array([(each.low, each.high) for each in found]).T, truth
@@ -102,8 +108,9 @@ def test_an_interval_of_the_median_covers_as_often_as_it_says(name, n):
     ],
 )
 def test_a_ratio_within_blocks_covers_in_93_to_97_percent(name, n, block, least, most):
-    """The interval of a ratio within blocks covers the truth in 93 to 97 %, and nearly so under odd
-    noise.
+    """The interval of a ratio within blocks covers the true ratio in 93 to 97 % of the campaigns.
+
+    If the noise has an odd distribution, the limits are 92.5 and 98 %.
     """
     a, b = campaigns(name, n, 2, block)
     assert least <= covers(paired(a, b).interval()) <= most
@@ -118,12 +125,12 @@ def test_a_ratio_without_blocks_covers_in_93_to_97_percent(name, n, m):
 
 @pytest.mark.parametrize(("blocks", "least"), [(False, 99), (True, 97)])
 def test_the_bootstrap_of_log_medians_breaks_its_promise(blocks, least):
-    """The bootstrap of log medians gives intervals that are far too wide, so no ratio is made of
-    it.
+    """Intervals from a bootstrap of log medians are far too wide, so the lab does not use them.
 
-    It is so because of what blocks share, and if whole blocks are drawn the intervals are still too
-    wide. The intervals are percentiles of the difference of log medians, from the same 999
-    resamples for every campaign.
+    They cover the truth in more than 99 % of the campaigns instead of 95 %, because the bootstrap
+    ignores that the servers share an effect in each block. Even if whole blocks are drawn, they
+    cover it in more than 97 %. The intervals are percentiles of the difference of log medians. The
+    same 999 resamples are used for all campaigns.
     """
     a, b = campaigns("log-normal", 10, 2, 3.0, times=1_000)
     rng = np.random.default_rng(3)
@@ -138,7 +145,10 @@ def test_the_bootstrap_of_log_medians_breaks_its_promise(blocks, least):
 
 
 def corrected(logs: np.ndarray) -> np.ndarray:
-    """Return Holm's p-values of all pairs of servers; the pairs are the last axis."""
+    """Return the p-values of all pairs of servers, with Holm's correction.
+
+    The last axis is the axis of the pairs.
+    """
     pairs = list(combinations(logs, 2))
     return holm(np.stack([within_blocks(*pair, ALPHA / len(pairs)) for pair in pairs], axis=-1))
 
@@ -149,7 +159,7 @@ def corrected(logs: np.ndarray) -> np.ndarray:
 )
 def test_equal_servers_differ_in_at_most_5_percent(name, servers, n):
     p = corrected(campaigns(name, n, servers, 1.0))
-    # The share may exceed 5 % by what 2,000 campaigns can be off: three standard errors of 0.5 %.
+    # A share of 2,000 campaigns has a standard error of 0.5 %. It may exceed 5 % by three of them.
     assert np.mean(p.min(axis=-1) <= ALPHA) <= 0.05 + 0.015
 
 
@@ -174,14 +184,14 @@ def test_the_ranking_says_what_the_tests_say(servers, n, shift):
         )
         found = {frozenset(names): pair.differ for names, pair in ranking.pairs.items()}
         ranked = [found[frozenset(map(str, pair))] for pair in combinations(range(servers), 2)]
-        # A permutation test may reject where Student's interval still touches 1: then the pair
-        # stays a tie.
+        # A permutation test may find a difference although Student's interval still contains 1. In
+        # this case the ranking calls the pair a tie.
         assert all(by_test or not by_rank for by_test, by_rank in zip(wanted, ranked, strict=True))
         assert n == 10 or ranked == wanted.tolist()
 
 
 def test_a_noise_floor_makes_false_positives_rarer():
-    """A noise floor makes false positives rarer, and a difference of 10 % is still found."""
+    """With a noise floor, false positives are rarer, but a difference of 10 % is still found."""
     false = 0
     false_without = 0
     found = 0
@@ -215,8 +225,8 @@ def test_five_percent_is_found_at_two_percent_noise(servers, n, least):
 @pytest.mark.parametrize("n", [5, 10, 20])
 @pytest.mark.parametrize("alpha", [ALPHA, ALPHA / 10])
 def test_a_detectable_ratio_is_found_in_four_of_five_campaigns(n, alpha):
-    # Welch's test pays for estimating two variances: more so if the level is low and the trials are
-    # few.
+    # Welch's test has less power, because it estimates two variances. The loss is larger if the
+    # level is low and there are few trials.
     missed = 0.03 if n > 5 or alpha == ALPHA else 0.08
     for test, degrees, block, off in (
         (paired, n - 1, 1.0, 0.03),
@@ -239,9 +249,10 @@ def test_a_detectable_ratio_is_found_in_four_of_five_campaigns(n, alpha):
 def drifts(
     seed: int, runs: int, cells: int, blocks: int, slope: float, noise: float
 ) -> list[Drift]:
-    """Return the drift that is found in each of `runs` runs, which slow down by `slope` in all.
+    """Return the drift that is found in each of `runs` simulated runs.
 
-    A run measures `cells` cells in each block, in random order.
+    A run measures `cells` cells in each block, in random order. From its first to its last trial,
+    the logarithms of the results fall by `slope`.
     """
     rng = np.random.default_rng(seed)
     found = []
@@ -253,8 +264,9 @@ def drifts(
 
 
 def test_a_steady_run_drifts_in_5_percent_of_cases():
-    """A steady run is called drifting in 5 % of cases; the textbook's test would do so twice as
-    often.
+    """About 5 % of the steady runs are said to drift.
+
+    The textbook's test of Spearman's rho would say so clearly more often.
     """
     found = drifts(5, 600, cells=28, blocks=3, slope=0.0, noise=0.1)
     textbook = [
@@ -278,10 +290,10 @@ QUANTILES = np.array([0.5, 0.9, 0.99])
 def trial_quantiles(
     rng: np.random.Generator, trials: int, between: float, within: float
 ) -> np.ndarray:
-    """Return quantiles of simulated trials of 8 s with 500 requests a second.
+    """Return quantiles of latencies of simulated trials, as an array (trials, QUANTILES).
 
-    `between` and `within` are the standard deviations of the logarithm: between trials, and between
-    the seconds of a trial.
+    A trial has 500 requests in each of 8 seconds. `between` is the standard deviation of the log
+    median between trials, and `within` is that between the seconds of a trial.
     """
     centers = rng.normal(0, between, (trials, 1)) + rng.normal(0, within, (trials, 8))
     borders = ndtr((EDGES - centers[..., np.newaxis]) / 0.5)
@@ -297,8 +309,8 @@ def trial_quantiles(
 def test_latency_bands_cover_in_93_to_97_percent(trials, between, within):
     rng = np.random.default_rng(9)
     truth = np.exp(np.log(trial_quantiles(rng, 10_000, between, within)).mean(axis=0))
-    # Each campaign's quantiles stand beside the next one's, so that `band` takes them for points of
-    # one long curve.
+    # The quantiles of all campaigns are joined into one long curve, so that one call of `band`
+    # computes the bands of all campaigns.
     found = band(
         np.stack([trial_quantiles(rng, CAMPAIGNS, between, within).ravel() for _ in range(trials)])
     )
@@ -308,21 +320,21 @@ def test_latency_bands_cover_in_93_to_97_percent(trials, between, within):
     assert all(93 <= share <= 97 for share in 100 * inside.mean(axis=0))
 
 
-# --- looks at a run that goes on ------------------------------------------------------------------
+# --- looks at a run that continues ----------------------------------------------------------------
 
 
 def looks(differences: np.ndarray) -> np.ndarray:
-    """Return the two-sided p-value of each campaign (a row) at each look: Student's, by scipy."""
+    """Return two-sided p-values of Student's test: a row per campaign, a column per look."""
     return np.stack(
         [stats.ttest_1samp(differences[:, :n], 0, axis=1).pvalue for n in LOOKS], axis=1
     )
 
 
 def test_a_run_that_stops_when_decided_errs_in_5_percent():
-    """A run that stops when a difference is decided errs in at most 5 % of campaigns.
+    """If runs of equal servers stop when a difference is decided, about 5 % of the runs find one.
 
-    The servers are equal, and each campaign is looked at five times. At the plain level of 5 %, 14
-    % of campaigns would err.
+    Each campaign is tested at five looks, with a lower level than 5 %. With a level of 5 % at each
+    look, 14 % of the campaigns would find a difference.
     """
     smallest = looks(np.random.default_rng(2).normal(0, NOISE, (40_000, LOOKS[-1]))).min(axis=1)
     assert 0.046 <= (smallest < LOOK_ALPHA).mean() <= 0.052
@@ -330,10 +342,10 @@ def test_a_run_that_stops_when_decided_errs_in_5_percent():
 
 
 def test_a_run_that_stops_when_it_knows_finds_what_there_is():
-    """A run that stops when a difference is decided finds the differences that there are.
+    """A run that stops when a difference is decided finds a true difference.
 
-    One of 5 % at a noise of 3 % is found by the first look in half of the campaigns, and by the
-    last in nearly all.
+    A difference of 5 % with noise of 3 % is found at the first look in half of the campaigns, and
+    at any of the looks in nearly all campaigns.
     """
     found = (
         looks(np.random.default_rng(3).normal(np.log(1.05), 0.03, (4_000, LOOKS[-1]))) < LOOK_ALPHA
@@ -346,9 +358,10 @@ def test_a_run_that_stops_when_it_knows_finds_what_there_is():
 
 @pytest.fixture(scope="module")
 def twins() -> list[np.ndarray]:
-    """Return log(gin-b / gin) of requests/s for each load of the committed run.
+    """Return log(gin-b / gin) of requests/s in slices, as an array for each load of the sample.
 
-    Each array has a row per session, and a column per place of a slice in the session.
+    gin-b is a second label of gin. An array has a row for each session, and a column for each place
+    that a slice has in its session.
     """
     run = RunFolder(ROOT / "data" / "sample")
     trials, slices = (pd.read_parquet(run.table(name)) for name in ("trials", "slices"))
@@ -369,8 +382,9 @@ def twins() -> list[np.ndarray]:
 def resampled(twins: list[np.ndarray], injected: float, sessions: int, seed: int) -> np.ndarray:
     """Return mean log ratios of resampled slices: a row per campaign, and a column per session.
 
-    Each campaign draws sessions of one load, then slices within them, and tosses for each session
-    which label is the first. So the truth is known: it is the ratio `injected`.
+    Each campaign draws sessions of one load, then slices within these sessions. For each session it
+    draws which label is the numerator. Without an effect the true ratio is therefore 1, and with
+    the effect that is added it is `injected`.
     """
     rng = np.random.default_rng(seed)
     found = np.empty((CAMPAIGNS, sessions))
@@ -391,10 +405,10 @@ def test_intervals_of_resampled_slices_cover_an_injected_ratio(twins, injected):
 
 
 def test_a_run_that_stops_when_decided_fits_resampled_slices(twins):
-    """A run that stops when decided is right about real slices of one program under two labels.
+    """A run that stops when decided is rarely wrong about real slices of a program with two labels.
 
-    Equal programs are found to differ in about 5 % of campaigns at most, and a faster one is hardly
-    ever called slower.
+    If both labels are equally fast, at most about 5 % of the campaigns find a difference. If one
+    label is made faster, it is hardly ever called slower.
     """
     assert (looks(resampled(twins, 1.0, LOOKS[-1], seed=1)) < LOOK_ALPHA).any(
         axis=1

@@ -1,5 +1,7 @@
-"""Tests of rankings (who differs from whom) of hand-made servers, and of two-sided tests, effect
-sizes and drift against scipy.
+"""Tests of rankings, two-sided tests, effect sizes and drift.
+
+Rankings say which servers differ, and are tested with made-up servers. Everything else must agree
+with scipy.
 """
 
 import math
@@ -46,7 +48,7 @@ def test_letters_are_the_largest_sets_without_a_difference(seed):
         frozenset(n for n in names if letter in letters[n])
         for letter in set("".join(letters.values()))
     }
-    # These are the largest sets without a pair in `apart`, found by trying all sets.
+    # The expected groups are the largest sets without a pair in `apart`. Try all sets.
     sets = [
         frozenset(chosen) for size in range(len(names)) for chosen in combinations(names, size + 1)
     ]
@@ -69,7 +71,7 @@ def test_the_first_letter_is_the_foremost_servers():
 
 
 def ranked(servers: dict[str, Sample], **how: Any) -> tuple[Ranking, list[tuple[str, int, str]]]:
-    """Return a ranking, and the name, rank and letters of each server in it."""
+    """Return the ranking of servers, and (name, rank, letters) of each server in the ranking."""
     ranking = rank(servers, **how)
     return ranking, [(place.name, place.rank, place.letters) for place in ranking.places]
 
@@ -88,8 +90,9 @@ def test_servers_far_apart_have_an_order():
 
 
 def test_equal_servers_share_a_rank_and_a_letter():
-    """Equal servers share a rank and a letter, with the smallest difference that would have been
-    found.
+    """Equal servers share a rank and a letter.
+
+    Their pair has the smallest difference that would have been found.
     """
     ranking, places = ranked(
         {"one": noisy(100, 1, 0.03), "other": noisy(100, 2, 0.03), "worse": noisy(70, 3, 0.03)}
@@ -99,13 +102,16 @@ def test_equal_servers_share_a_rank_and_a_letter():
         and ranking.transitive
     )
     (tie,) = [pair for pair in ranking.pairs.values() if not pair.differ]
-    # Each side has 3 % of noise and ten blocks; 80 % power at 5 % / 3 takes about 4 standard
-    # errors, which are 1.3 % if well estimated.
+    # A power of 80 % at a level of 5 % / 3 needs a difference of about 4 standard errors. With ten
+    # blocks and noise of 3 % on each side, a standard error is about 1.3 %.
     assert 1.02 < tie.detectable < 1.09
 
 
 def test_ties_that_are_not_transitive_get_two_letters():
-    """If ties are not transitive, a server gets two letters; ranks follow from who beats whom."""
+    """If a ties with b and b ties with c, but a beats c, then b has the letters of both.
+
+    A rank counts the servers that beat a server, so a and b share the first rank.
+    """
     up = np.tile([1.02, 0.98], 5)
     down = np.tile([0.98, 1.02], 5)
     values = {"a": 103 * up, "b": 101.5 * down, "c": 100 * up}
@@ -130,7 +136,8 @@ def test_fewer_than_two_servers_with_five_trials_are_no_ranking():
 def test_five_trials_of_nine_different_servers_are_ranked():
     """Nine different servers are ranked after five trials.
 
-    A permutation test could not do so: with five blocks its p-value is at least 6 %.
+    A permutation test could not find any difference, because with five blocks its p-value is at
+    least 6 %.
     """
     ranking, places = ranked({f"s{i}": noisy(1.1**i, i, 0.005, range(1, 6)) for i in range(9)})
     assert [name for name, _, _ in places] == [f"s{i}" for i in reversed(range(9))]
@@ -150,10 +157,10 @@ def test_a_failed_trial_costs_its_block_in_its_pairs_only():
 
 
 def test_an_order_that_missing_blocks_turn_round_is_a_tie():
-    """A difference whose direction depends on missing blocks is a tie.
+    """If a missing block turns the order of two means round, the two servers are a tie.
 
-    b is slower than a in all of its nine blocks, but it has no trial in the block in which the
-    machine was slowest.
+    In the nine blocks that both servers have, b is slower than a. But b has no trial in the block
+    in which the machine was slowest, so the mean of all trials of b is higher.
     """
     a = [1.0, *np.full(9, 100.0)]
     b = [np.nan, *np.linspace(94, 96, 9)]
@@ -167,8 +174,9 @@ def test_an_order_that_missing_blocks_turn_round_is_a_tie():
 
 
 def scipys(a, **how: Any) -> float:
-    """Return scipy's p-value of the differences `a`, from permutations of the two sides within each
-    block.
+    """Return scipy's p-value for the differences `a`, which has one element per block.
+
+    scipy's test exchanges the two sides within each block.
     """
 
     def difference(x, y, axis):
@@ -191,7 +199,10 @@ def test_five_blocks_cannot_reach_five_percent_by_permutation():
 
 
 def test_with_many_blocks_permutations_are_seeded_samples():
-    """With many blocks the permutations are a seeded sample, and no p-value of it is zero."""
+    """If there are many blocks, only a sample of the permutations is tried.
+
+    The sample is seeded, so the p-value is always the same. The p-value is never zero.
+    """
     a = RNG.normal(0.4, 1, 20)
     exact = scipys(a, n_resamples=99_999, rng=1)
     assert float(permutation_p(a)) == pytest.approx(exact, abs=4 * math.sqrt(exact / 9_999))
@@ -224,7 +235,7 @@ TESTS: dict[str, Callable[..., float]] = {
     "welch": lambda a, b: stats.ttest_ind(a, b, equal_var=False).pvalue,
     "mann-whitney": mann_whitney_p,
 }
-"""Name -> a test of the logarithms of two sides."""
+"""Name of a test -> a function that returns the test's p-value for the logarithms of two sides."""
 
 
 @pytest.mark.parametrize(
@@ -253,8 +264,8 @@ def test_the_distribution_free_test_is_taken_if_it_can_tell(n, common, pairs, te
 
 
 def test_holm_is_that_of_the_textbook():
-    # The first line is p.adjust(c(0.01, 0.02, 0.03, 0.04, 0.05), "holm") of R 4.3; the second has
-    # its p-values in another order.
+    # The first expected values are from R 4.3: p.adjust(c(0.01, 0.02, 0.03, 0.04, 0.05), "holm").
+    # In the second line the p-values are not sorted.
     assert holm([0.01, 0.02, 0.03, 0.04, 0.05]) == pytest.approx([0.05, 0.08, 0.09, 0.09, 0.09])
     assert holm([0.04, 0.01, 0.9]) == pytest.approx([0.08, 0.03, 0.9])
     assert holm([0.6, 0.7]) == pytest.approx([1, 1])

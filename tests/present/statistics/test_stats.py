@@ -1,5 +1,7 @@
-"""Tests of statistics against numpy and known values, and of sentences and tables against hand-made
-cells.
+"""Tests of statistics, and of the summary's sentences and tables.
+
+Statistics must agree with numpy and known values. Sentences and tables must agree with the known
+values of synthetic runs.
 """
 
 import shutil
@@ -80,7 +82,8 @@ def test_spread_is_exact_and_skips_nan():
 def test_sliding_mean_of_a_duty_cycle_with_uneven_ticks():
     ends = np.sort(np.random.default_rng(5).uniform(0, 10, 4000))
     steps = np.diff(ends, prepend=0.0)
-    # The server is busy for the first half of each second, so every 1 s window has exactly 50 %.
+    # The server is busy for the first half of each second, so its CPU use is 50 % in every window
+    # of 1 s.
     busy = np.floor(ends) * 0.5 + np.minimum(ends % 1, 0.5)
     pct = 100 * np.diff(busy, prepend=0.0) / steps
     t_s, mean = sliding_mean(ends, steps, pct, 1.0)
@@ -116,8 +119,9 @@ def tables() -> Tables:
 
 @pytest.fixture(scope="module")
 def six() -> Tables:
-    """Return a run with six trials in each cell of wrk; in block b a rate is 0.96 + 0.02 b times
-    the known one.
+    """Return a run with six trials in each cell of wrk.
+
+    In block b, each rate is the known rate of the cell times 0.96 + 0.02 b.
     """
     return tables_of("six of wrk")
 
@@ -131,7 +135,7 @@ def text_of(tables: Tables) -> str:
 
 
 def cost_words(tables: Tables, server: str) -> str:
-    """Return the mean of a server's CPU per request in words, with its interval."""
+    """Return the summary's words for a server's mean CPU time per request and half its interval."""
     mean = known_mean(tables.trials.loc[of(tables, server), "server_cpu_ms_per_request"])
     return f"{server} {number(mean.value)} ±{mean.half_pct:.2g} %"
 
@@ -151,7 +155,7 @@ def test_summary_has_the_known_values(tables):
     assert row["cpu_ms_per_request"] == pytest.approx(820 / 9000)
     assert not row["server_bound"]
     few = changed(tables, requests=9_999.0)
-    assert summary.summarize(few)["p99_ms"].isna().all()  # the samples are too few for a p99
+    assert summary.summarize(few)["p99_ms"].isna().all()  # too few requests for a p99
 
 
 def test_throughput_is_ranked_only_if_all_are_server_bound(six):
@@ -169,9 +173,10 @@ def test_throughput_is_ranked_only_if_all_are_server_bound(six):
 
 
 def test_blocks_that_the_servers_share_do_not_hide_a_difference(six):
-    """A difference is found though the servers' rates vary together from block to block.
+    """A small difference is found although the rates vary much more from block to block.
 
-    Both servers' rates range over 10 %, but axum is ahead by 1 % in each block.
+    The rates of both servers vary by 10 %, but they vary together: in each block axum is ahead by
+    1 %. If the servers have no block in common, they are a tie.
     """
     near = changed(six, of(six, "gin"), served_rps=AXUM * 0.99)
     assert summary.findings(near)[0].startswith("How to read an order")
@@ -182,8 +187,9 @@ def test_blocks_that_the_servers_share_do_not_hide_a_difference(six):
 
 
 def test_servers_that_do_not_differ_are_a_tie(six):
-    """Servers that do not differ are a tie, and the sentence says how large a difference would have
-    been found.
+    """If no difference is found between two servers, the sentence calls them a tie.
+
+    It also says how large a difference would have been found.
     """
     gin = [79_000.0, 76_000, 82_000, 78_900, 84_500, 81_900]
     text = finding(changed(six, of(six, "gin"), served_rps=gin))
@@ -192,7 +198,7 @@ def test_servers_that_do_not_differ_are_a_tie(six):
     values = f"gin {whole_words(gin)} ≈ axum {whole_words(AXUM)}"
     assert f"{values} (×{np.exp(difference.mean()):.3f} [{low:.3f}–{high:.3f}])" in text
     found = float(text.split("; differences below ")[1].split(" %")[0])
-    # 80 % power with five degrees of freedom needs a noncentrality of 3.5.
+    # A power of 80 % with five degrees of freedom needs a noncentrality of 3.5.
     assert found == pytest.approx(
         100 * (np.exp(3.5 * difference.std(ddof=1) / np.sqrt(6)) - 1), rel=0.05
     )
