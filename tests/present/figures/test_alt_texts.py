@@ -1,5 +1,7 @@
-"""Tests of alt texts: they say, on pages too, what a figure shows: its kind, its axes, the drawn
-numbers in their order, and what is left out.
+"""Tests of alt texts.
+
+An alt text says the kind of the figure, its axes, the drawn numbers in their order, and what is
+left out. Pages must contain the alt texts of their figures.
 """
 
 import re
@@ -50,7 +52,7 @@ SCALES = {"axum": 1.2, "gin": 0.8, "nginx": 1.0}
 def tables() -> Tables:
     """Return a run of three servers with one closed load by k6 and the wrk matrix.
 
-    The servers' rates differ by the factors in `SCALES`, over time as well.
+    The rates of the servers differ by the factors in `SCALES`, also in the tables over time.
     """
     whole = tables_of("one load")
     scale = whole.throughput["trial_id"].str.partition("-")[0].map(SCALES)
@@ -69,24 +71,25 @@ def after(text: str, name: str) -> list[str]:
 
 
 def order(text: str, names: Sequence[str]) -> list[str]:
-    """Return the names in the order in which each is first followed by a number."""
+    """Return the names that are followed by a number in the text, in order of first occurrence."""
     at = {name: re.search(rf"\b{name} \d", text) for name in names}
     return sorted((name for name in names if at[name]), key=lambda name: at[name].start())  # type: ignore[union-attr]
 
 
 def drawn(figure: Figure, label: str) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return all lines of a figure that have this label, over all panels."""
+    """Return all lines with this label, from all panels of a figure."""
     return [line for panel in range(len(figure.axes)) for line in lines(figure, panel, label)]
 
 
 def points(figure: Figure, label: str) -> list[dict[float, tuple[float, float, str, bool]]]:
-    """Return the marks with this label, for each panel that has any."""
+    """Return the marks with this label, as one dict for each panel that has such marks."""
     return [found for panel in range(len(figure.axes)) if (found := marks(figure, panel, label))]
 
 
 def matrix(figure: Figure, server: str) -> list[list[DrawnDot]]:
-    """Return a server's dots in the wrk matrix, for each mode; a mode's panels are below each
-    other.
+    """Return a server's dots in the wrk matrix, as one list for each mode.
+
+    The panels of a mode are one column of the figure.
     """
     return [
         [dot for panel in range(side, len(figure.axes), 2) for dot in dots(figure, panel, server)]
@@ -226,8 +229,8 @@ def test_medians_and_ends_are_those_of_the_ridges(tables: Tables) -> None:
     outlines = [
         np.asarray(line.get_xdata(), float) for line in ax.lines if len(line.get_xdata()) > 2
     ]
-    # The rows are drawn from the lowest upwards, the last server first. An outline begins and ends
-    # with an empty bin.
+    # The ridges are drawn from the bottom to the top, so the last server comes first. The outline
+    # of a ridge begins and ends with an empty bin.
     for server, x in zip(("nginx", "gin", "axum"), outlines, strict=True):
         median = number(synthetic_run.THREE[server][3])
         assert f"{server} {median} ms ({number(x[1])} to {number(x[-2])})" in text
@@ -421,7 +424,7 @@ def test_nine_servers_have_the_extremes_and_a_count() -> None:
     assert f"from nginx {highest:,.0f}/s at 100 to" in rates and "of 36 points are pale" in rates
     sweeps = text_of(
         "rates-latency", tables_of("nine rates")
-    )  # six servers have no limit within the rates, so they have no knee
+    )  # six servers met no limit at any of the rates, so they have no knee
     assert (
         "(7 more between)" in sweeps
         and "knee: none up to 8,000/s; sustained to 8,000/s (6 servers)" in sweeps

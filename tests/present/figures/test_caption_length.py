@@ -1,4 +1,4 @@
-"""Tests of captions: each is one sentence, and a line that names the source."""
+"""Tests of captions: a caption is one sentence, followed by a line that names the source."""
 
 import pytest
 from captions_held import caption_faults, sentences

@@ -38,20 +38,21 @@ def tables() -> Tables:
 
 @pytest.fixture(scope="module")
 def three() -> Tables:
-    """Return a run of three servers with a database, whose figures are drawn sooner than those of
-    nine.
+    """Return a run of three servers with a database.
+
+    Its figures are drawn faster than those of a run with nine servers.
     """
     return tables_of("three of a database")
 
 
 ANSWERED, P90, SERVER_CPU, DATABASE_CPU = range(4)
-"""The numbers of the panels of `inserts-over-time`."""
+"""The indexes of the panels in the figure `inserts-over-time`."""
 IN_USE, MEMORY = range(2)
-"""The numbers of the panels of `inserts-pool-and-memory`."""
+"""The indexes of the panels in the figure `inserts-pool-and-memory`."""
 
 
 def panel(figure: Figure, server: str) -> int:
-    """Return the number of a server's panel."""
+    """Return the index of the first panel in which the server is drawn."""
     labels = [{each.get_label() for each in (*ax.lines, *ax.containers)} for ax in figure.axes]
     return next(number for number, found in enumerate(labels) if server in found)
 
@@ -123,7 +124,7 @@ def test_cpu_memory_and_pool_are_the_known_ones(three: Tables) -> None:
 
 
 def test_the_dashed_line_is_the_cpu_that_the_trials_gave(three: Tables) -> None:
-    """The dashed lines are at the CPU that the trials gave to the server and to PostgreSQL."""
+    """The dashed lines show how much CPU the trials gave to the server and to PostgreSQL."""
     shared = changed(three, share=0.1, database_share=0.5)
     figure = picture("inserts-over-time", shared)
     for at, given_pct in ((SERVER_CPU, 10), (DATABASE_CPU, 50)):
@@ -196,7 +197,7 @@ def findings(tables: Tables) -> str:
 def test_the_answer_ranks_only_servers_that_were_the_limit() -> None:
     text = findings(tables_of("six of a database"))
     first = text.splitlines()[1]
-    # In block b every rate is 0.98 + 0.01 b times the known one.
+    # In block b, every rate is the known rate of the server times 0.98 + 0.01 b.
     blocks = 0.98 + 0.01 * np.arange(1, 7)
     order = ("hyper", "axum", "actix", "nethttp", "fiber", "gin")
     values = {name: f"{name} {whole_words(known.capacity(name) * blocks)}" for name in order}

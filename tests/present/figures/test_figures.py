@@ -1,5 +1,5 @@
-"""Tests of figures: they show the right numbers, stay inside their frames, and are the same files
-everywhere, byte for byte.
+"""Tests of figures: they show the right numbers, their texts can be read, and their files are the
+same everywhere, byte for byte.
 """
 
 import hashlib
@@ -49,7 +49,8 @@ def test_spectrum_has_the_known_percentiles(tables: Tables, server: str, median:
     ((x, ms),) = lines(picture("latency-spectrum", tables), 0, server)
     known = lognorm(synthetic_run.SIGMA, scale=median).ppf(1 - 1 / x)
     assert np.allclose(ms, known, rtol=0.01)
-    # The shortest trial has 264,600 requests; 100 of them lie beyond 1 - 100/264600 = 99.962 %.
+    # The trial with the fewest requests has 264,600 of them. 100 requests are beyond the percentile
+    # 1 - 100/264600 = 99.962 %, at which the line ends.
     assert 99.95 < 100 - 100 / x[-1] <= 100 - 100 * 100 / 264_600
 
 
@@ -58,7 +59,8 @@ def test_spectrum_names_percentiles_and_its_finding(tables: Tables) -> None:
     ticks = [label.get_text() for label in figure.axes[0].get_xticklabels()]
     assert ticks == ["50", "90", "99", "99.9"]
     assert figure.axes[0].get_xlabel() == "percentile of the requests"
-    # The p99.9 of a log-normal is 5.47 medians: 200 to 280 ms, and 250 to 280 ms without nginx.
+    # The p99.9 of these log-normal latencies is 5.47 times the median. So the ratio of p99.9 is the
+    # ratio of medians: 280/200 of all servers, and 280/250 without nginx.
     assert (
         made("latency-spectrum", tables).title
         == "k6 is the limit: the slowest server's p99.9 is 1.12 to 1.40 times the fastest's"
@@ -69,17 +71,18 @@ def test_density_peaks_at_the_mode_and_sums_to_all_requests(tables: Tables) -> N
     frame = made("latency-density", tables).frame
     rows = frame[(frame["panel"] == "experiments, N = 3000") & (frame["server"] == "gin")]
     assert rows["y"].sum() == pytest.approx(100)
-    # In the logarithm of latency a log-normal is symmetric: its mode there is its median.
+    # The logarithm of a log-normal latency has a symmetric distribution, so its peak is at the
+    # median.
     assert rows.loc[rows["y"].idxmax(), "x"] == pytest.approx(280, rel=0.06)
 
 
 def test_rate_over_time_has_the_known_rate(tables: Tables) -> None:
     figure = picture("requests-over-time", tables)
-    ((t_s, rps),) = lines(figure, 1, "gin")  # axum, gin and nginx have a panel each
+    ((t_s, rps),) = lines(figure, 1, "gin")  # panel 0 is axum's, panel 1 gin's, panel 2 nginx's
     assert rps.mean() == pytest.approx(9000, rel=0.005)
     assert rps.max() == pytest.approx(9000 * 1.05, rel=0.005)
     assert np.allclose(np.diff(t_s), 1.0)
-    # The second load has two servers; its 12 s have bins of 1 s as well.
+    # The second load lasts 12 s and has panels for two servers. Its bins are 1 s wide as well.
     ((fine, _),) = lines(figure, 4, "gin")
     assert np.allclose(np.diff(fine), 1.0)
     assert figure.axes[0].get_ylim()[0] == 0
@@ -95,14 +98,14 @@ def test_empty_bins_are_0_and_a_partial_last_bin_is_left_out() -> None:
 
 def test_cpu_over_time_has_the_burst_and_ends_with_the_load(tables: Tables) -> None:
     figure = picture("cpu-over-time", tables)
-    # axum, experiments: 45 % with one second of 1.3 times that, from the fifth second on.
+    # axum uses 45 % under `experiments`, and 1.3 times as much for one second from BURST_AT_S on.
     ((t_s, used),) = lines(figure, 0, "axum")
     assert np.median(used) == pytest.approx(45, rel=0.01)
     burst = synthetic_run.BURST_AT_S + 0.5
     assert used[np.argmin(np.abs(t_s - burst))] == pytest.approx(45 * 1.3, rel=0.01)
     assert t_s.max() <= 30
-    # The sampler goes on while the generator ends, and what a server does then does not belong to
-    # the load.
+    # The sampler continues after the load, until the generator has ended. What a server does in
+    # this time is not drawn.
     trial = tables.sealed("k6").iloc[0]
     rows = tables.resources[
         (tables.resources["trial_id"] == trial["trial_id"]) & (tables.resources["t_s"] > 0)
@@ -130,7 +133,7 @@ def test_cpu_over_time_labels_the_quota(tables: Tables) -> None:
 
 
 def sliced(tables: Tables, tmp_path: Path) -> Tables:
-    """Return the run with its trials of 30 s as if they were three slices of 10 s each."""
+    """Return the run with a table of slices, as if each trial of 30 s had three slices of 10 s."""
     trials = tables.sealed("k6").query("workload == 'experiments'")
     rows = [
         {"trial_id": row["trial_id"], "place": place, "kept": True, "duration_s": 10.0}
@@ -146,7 +149,7 @@ def sliced(tables: Tables, tmp_path: Path) -> Tables:
 
 @pytest.mark.parametrize("name", ["requests-over-time", "cpu-over-time"])
 def test_slices_are_drawn_apart(name: str, tables: Tables, tmp_path: Path) -> None:
-    """The slices of a trial are drawn as lines of their own, each from its own second 0 on."""
+    """The slices of a trial are drawn as separate lines; the seconds of each slice begin at 0."""
     frame = made(name, sliced(tables, tmp_path)).frame
     gin = frame[(frame["panel"] == "experiments, N = 3000") & (frame["server"] == "gin")]
     known = gin.dropna(subset="y")
@@ -167,7 +170,7 @@ def test_slices_have_the_rates_of_their_own_seconds(tables: Tables, tmp_path: Pa
         frame[frame["panel"].eq("experiments, N = 3000") & frame["server"].eq("gin")]["y"].dropna()
         for frame in (whole, apart)
     ]
-    # The last bin of each slice is rarely full, so it is left out.
+    # The last bin of a slice usually covers less than a second, so it is left out.
     kept = [second for second in range(29) if second % 10 != 9]
     assert values[1].tolist() == pytest.approx(values[0].iloc[kept].tolist(), rel=1e-9)
 
@@ -203,7 +206,7 @@ def test_matrix_has_one_axis_for_all_panels(tables: Tables) -> None:
 
 
 def test_matrix_has_the_fastest_server_on_top(tables: Tables) -> None:
-    """The matrix has the fastest server on top, and prints its number beside its dot."""
+    """The matrix has the fastest server on top, and prints each server's number beside its dot."""
     for ax in picture("wrk-requests", tables).axes[::2]:
         assert [label.get_text() for label in ax.get_yticklabels()] == ["nginx", "axum", "gin"]
         drawn = {line.get_label(): float(line.get_xdata()[0]) for line in ax.lines}
@@ -213,8 +216,9 @@ def test_matrix_has_the_fastest_server_on_top(tables: Tables) -> None:
 
 
 def test_a_disturbed_attempt_is_no_trial_left_out() -> None:
-    """A disturbed attempt is not counted as a trial left out if a later attempt of the trial was
-    sealed.
+    """If a later attempt of a trial was sealed, the trial is not counted as left out.
+
+    Its disturbed attempt is counted as repeated.
     """
     names = [
         "b01-gin-static",
@@ -235,9 +239,9 @@ def test_a_disturbed_attempt_is_no_trial_left_out() -> None:
 
 
 def test_what_a_ramp_leaves_to_be_answered_is_no_rate() -> None:
-    """What is answered after the last step of a ramp is part of no rate.
+    """Requests that are answered after the last step of a ramp are part of no rate.
 
-    The ramp has two steps of 0.2 s, and the queue at its end takes 0.1 s more.
+    The ramp has two steps of 0.2 s. The server then needs 0.1 s more to empty its queue.
     """
     trial = pd.DataFrame({"trial_id": ["a"], "duration_s": [0.5], "steps": [2.0], "step_s": [0.2]})
     bins = pd.DataFrame(
@@ -303,8 +307,9 @@ def test_headings_say_how_a_load_was_driven(tables: Tables) -> None:
 READ = {"three": FIGURES, "database": FIGURES | STORED}
 READ |= dict.fromkeys(("rates", "nine rates", "gin's rates"), charts("rates"))
 READ |= dict.fromkeys(("published", "sample"), charts("published"))
-"""Run -> its figures that are drawn here. test_themes.py draws those of nine servers and the
-sample.
+"""Run -> the figures that are drawn here with its data.
+
+test_themes.py draws the other figures of the sample, and those of the run of nine servers.
 """
 
 
@@ -312,8 +317,9 @@ sample.
     ("run", "name"), [(run, name) for run, names in READ.items() for name in names]
 )
 def test_text_is_inside_large_enough_and_apart(run: str, name: str) -> None:
-    """A figure's texts lie inside it, are large enough and do not overlap; no calibration server is
-    drawn.
+    """The texts of a figure lie inside the figure, are large enough and do not overlap.
+
+    No calibration server is drawn.
     """
     chart = made(name, tables_of(run))
     figure = draw(chart)
@@ -343,7 +349,8 @@ def test_a_server_looks_the_same_in_all_figures() -> None:
         == 9
     )
     for name in ("latency-spectrum", "requests-over-time"):
-        # With nine servers each has a panel; those of the first load come first.
+        # Each of the nine servers has a panel for each load. The panels of the first load come
+        # first.
         axes = picture(name, nine).axes[:9]
         drawn = {line.get_label(): line.get_color() for ax in axes for line in ax.lines}
         for server, ax in zip(looks, axes, strict=True):
@@ -364,7 +371,7 @@ def test_direct_labels_keep_their_distance_and_order() -> None:
 K6 = {"latency-spectrum", "latency-density", "requests-over-time", "cpu-over-time"}
 WRK = {"wrk-requests", "wrk-cpu-per-request"}
 OTHERS = {"ratios", "cpu-peaks"}
-"""The figures that the odd runs have too few trials for, or no loads at an offered rate."""
+"""Figures for which all odd runs lack data: they need more trials, or loads at an offered rate."""
 POOLS, STATIC = ({name for name in STORED if part in name} for part in ("pool-size", "static"))
 RAMPS = STORED.keys() - POOLS - STATIC
 ALONE = {"servers": {"axum": synthetic_run.THREE["axum"]}, "trials": 1, "failed": False}
@@ -387,8 +394,8 @@ ODD = {
     "single server with a database": (stored, ALONE, set()),
     "unknown language with a database": (stored, {"servers": LONG}, set()),
 }
-"""What is odd about a run -> how the run is built, and the figures that then say that the run has
-nothing for them.
+"""What is odd about a run -> (function that builds the run, the function's arguments, names of the
+figures that must say that the run has no data for them).
 """
 
 

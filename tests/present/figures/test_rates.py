@@ -1,5 +1,7 @@
-"""Tests of sweeps over rates and of searches: the knee is where it was put, brackets have the right
-medians, and the limit is named.
+"""Tests of sweeps over rates, and of searches for the highest rate.
+
+A sweep must find the known knee, the brackets of searches must have the right medians, and the
+limit must be named.
 """
 
 import math
@@ -47,7 +49,8 @@ def test_the_knee_of_one_queue_is_half_of_its_capacity(capacity: float) -> None:
 def test_a_flat_curve_has_its_knee_at_the_last_sustained_rate() -> None:
     ms = np.where(RATES <= 4000, 2.0, 900.0)
     assert knee(RATES, ms, RATES <= 4000).rate_rps == 4000
-    # A rate that was sustained above one that was not is noise: a user meets the lower one first.
+    # If a rate was not sustained but a higher rate was, the higher rate does not count: it was
+    # sustained by chance, and a user who raises the rate meets the lower one first.
     assert knee(RATES, ms, (RATES <= 4000) | (RATES == 8000)).rate_rps == 4000
 
 
@@ -69,8 +72,9 @@ def test_no_knee_is_an_answer(
 
 
 def test_noise_moves_the_knee_by_one_rate_at_most() -> None:
-    """Noise moves the knee by one rate at most, as the first line of the table about the knee in
-    docs/method-evidence.md says.
+    """Noise rarely moves the knee by more than one rate.
+
+    The first line of the table about the knee in docs/method-evidence.md says so.
     """
     rng = np.random.default_rng(7)
     capacity = 5500.0
@@ -100,8 +104,8 @@ def test_noise_moves_the_knee_by_one_rate_at_most() -> None:
 
 
 def test_the_knees_of_a_sweep_and_what_was_the_limit_beyond(tables: Tables) -> None:
-    # These are the largest values of rate x (capacity - rate): axum has 14 million at 4,000 (13.5
-    # at 3,000, 12.5 at 5,000), and so on.
+    # A server's knee is at the rate with the largest rate x (capacity - rate). For axum, this is
+    # 4,000/s with 14 million; it has 13.5 million at 3,000/s and 12.5 million at 5,000/s.
     expected = {
         "knee, requests/s": ("4,000", "2,000", "2,000"),
         "knee by block": ("4,000–4,000 (6)", "2,000–2,000 (6)", "2,000–2,000 (6)"),
@@ -115,14 +119,15 @@ def test_the_knees_of_a_sweep_and_what_was_the_limit_beyond(tables: Tables) -> N
 
 
 def test_a_knee_belongs_to_the_first_limit_beyond_it(tables: Tables) -> None:
-    """The knee is called that of the first limit beyond it, though the next one or two rates were
-    sustained with nobody busy.
+    """The note calls a knee the generator's if the generator is the first limit beyond the knee.
+
+    At the one or two rates directly above the knee, trials may have met no limit at all.
     """
     axum = swept_axum(tables)
     axum.loc[axum["rate_rps"] >= 6000, "verdict"] = "generator-bound"
     assert Sweep(axum).knee_note == "knee at 4,000/s, the generator's"
     axum.loc[axum[axum["rate_rps"] == 6000].index[:4], "verdict"] = (
-        "offered"  # only two of the six trials met a limit
+        "offered"  # now only two of the six trials met a limit
     )
     assert Sweep(axum).knee_note == "knee at 4,000/s, the generator's"
     axum.loc[axum["rate_rps"] == 6000, "verdict"] = "server-bound"
@@ -134,7 +139,7 @@ def test_a_knee_belongs_to_the_first_limit_beyond_it(tables: Tables) -> None:
 def test_curves_have_the_known_percentiles_up_to_the_sample(tables: Tables) -> None:
     axum = swept_axum(tables)
     curve = Sweep(axum).curves.set_index(["series", "rate_rps"])
-    # The blocks are 2 % slower and faster in turn.
+    # In turn, a block is 2 % slower and 2 % faster.
     blocks = np.array([synthetic_rates.factor(block) for block in range(1, 7)])
     for series, quantile in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
         found = curve.loc[(series, 3000.0), ["mean", "low", "high"]]
@@ -147,8 +152,8 @@ def test_curves_have_the_known_percentiles_up_to_the_sample(tables: Tables) -> N
     assert (low, high) == pytest.approx(
         (1000 * np.log(2) / 4500 * 0.98, 1000 * np.log(2) / 4500 * 1.02)
     )
-    # A trial of 2,500 requests has 25 beyond its p99: six trials together suffice for a p99, and
-    # three do not.
+    # In a trial of 2,500 requests, 25 are beyond the p99. Six such trials together have enough
+    # requests for a p99, but three do not.
     assert ("p99", 250.0) in curve.index
     assert ("p99", 250.0) not in Sweep(axum[axum["block"] <= 3]).curves.set_index(
         ["series", "rate_rps"]
@@ -196,7 +201,7 @@ def test_points_show_what_was_offered_limited_and_not_sustained(tables: Tables) 
 
 
 def at_rates(tables: Tables, *rates_rps: float) -> Tables:
-    """Return the run with its trials at these rates only."""
+    """Return the run with only the trials at these rates."""
     return replace(tables, trials=tables.trials[tables.trials["rate_rps"].isin(rates_rps)])
 
 
@@ -237,10 +242,10 @@ def test_the_title_of_a_sweep_says_what_was_sustained(tables: Tables) -> None:
 
 
 def test_peaks_are_shown_at_the_highest_rate_that_all_kept(tables: Tables) -> None:
-    """Peaks are shown at the highest rate that all servers sustain with CPU to spare.
+    """Peaks are shown at the highest rate at which every server's verdict is "offered".
 
-    The verdict is "offered" up to 80 % of a server's capacity, and echo's capacity is 3,500
-    requests/s.
+    In this run the verdict is "offered" up to 80 % of a server's capacity. echo has the smallest
+    capacity, 3,500 requests/s, so peaks are shown at 2,000 requests/s.
     """
     chart = made("cpu-peaks", tables)
     assert chart.panels == ["rates: 2,000 requests/s"]
@@ -296,13 +301,16 @@ def test_brackets_at_the_edges_of_the_search() -> None:
 
 
 def test_the_highest_rate_of_each_server_is_bracketed(tables: Tables) -> None:
-    """The highest rate of each server lies between the medians of its brackets' ends."""
+    """The true highest rate of a server lies between the two medians of the brackets' ends.
+
+    One is the median of the lower ends, and the other is the median of the upper ends.
+    """
     table = searches.answers(tables).set_index("server")
     for server in ("axum", "gin"):
         limits = [synthetic_rates.limit(server, block) for block in range(1, 7)]
         row = table.loc[server]
-        # A bracket that 7 bisections leave of 250 to 16,000 is (16,000 / 250) ** (1 / 128) = 3.3 %
-        # wide.
+        # Seven bisections of 250 to 16,000 requests/s leave a bracket whose ends differ by a factor
+        # of (16,000 / 250) ** (1 / 128), which is 3.3 %.
         assert row["kept_rps"] <= np.median(limits) < row["broken_rps"] <= row["kept_rps"] * 1.04
         assert row["low_rps"] <= min(limits) and max(limits) < row["high_rps"]
         assert row["confidence"] == pytest.approx(1 - 2 / 2**6) and row["limit"] == "server"

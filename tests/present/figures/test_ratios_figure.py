@@ -1,5 +1,6 @@
-"""Tests of the figure of ratios: a row for each server, a mark for each load, and no more rows than
-fit.
+"""Tests of the figure of ratios: it has a row for each server and a mark for each load.
+
+It must not have more rows than fit on two screens.
 """
 
 import pytest
@@ -30,7 +31,7 @@ def test_each_mark_is_a_ratio_of_the_table(run):
 
 @pytest.mark.parametrize("run", ["sample", "all"])
 def test_the_figure_is_read_at_once(run):
-    """The figure has at most as many rows as fit, sorted, and is no higher than two screens."""
+    """The figure has sorted rows, not more of them than fit, and is no higher than two screens."""
     tables = tables_of(run)
     frame = made("ratios", tables).frame
     assert len(frame.groupby(["panel", "server"])) <= MOST_ROWS

@@ -1,4 +1,4 @@
-"""Tests of the figures of a k6 script, against the lines of a stored file."""
+"""Tests of the figures about a k6 script: they must agree with the lines of a stored file."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def tables(tmp_path_factory):
 
 
 def with_endpoints(tables, monkeypatch, rows):
-    """Make `of_script` return these rows as the run's endpoints."""
+    """Make `tables.of_script` return a made-up table of endpoints with these rows."""
     kept = tables.of_script("endpoints").iloc[:1]
     made_up = pd.concat([kept.assign(**row) for row in rows], ignore_index=True)
     monkeypatch.setattr(type(tables), "of_script", lambda *_: made_up)

@@ -1,8 +1,7 @@
-"""Tests of themes: every figure can be read on white and on a dark page, and its dark files are the
-light ones recoloured.
+"""Tests of themes: every figure can be read on a white page and on a dark page.
 
-The nine servers can be seen and told apart on either paper, also by people who lack one kind of
-cones.
+The dark files of a figure are its light files with other colours. On both pages, the nine servers
+can be told apart, also by people who are colour-blind.
 """
 
 import re
@@ -41,9 +40,9 @@ RUNS = {
     "verdict": ("probed",),
     "endpoints": ("script",),
 }
-"""Notebook -> the runs with whose data its figures are drawn.
+"""Notebook -> the runs from which its figures are drawn.
 
-The figures of other notebooks are drawn from the sample.
+The figures of all other notebooks are drawn from the sample.
 """
 RUNS_OF = {
     "ratios": ("sample", "five"),
@@ -52,14 +51,16 @@ RUNS_OF = {
     "why-categories": ("profiled",),
     "cpu-spikes-ran": ("profiled",),
 }
-"""Figure -> the runs it is drawn from, for figures whose notebook's runs lack trials of their kind.
+"""Figure -> the runs from which it is drawn, instead of the runs of its notebook.
+
+These are the figures for which the runs in `RUNS` lack data.
 """
 CASES = [
     (run, name)
     for name, found in charts().items()
     for run in RUNS_OF.get(name, RUNS.get(found.notebook, ("sample",)))
 ]
-"""Each registered figure, with a run that it is drawn from."""
+"""(Run, figure) for each registered figure and each run from which it is drawn."""
 
 
 def draw(tables: Tables, name: str) -> Figure:
@@ -73,19 +74,21 @@ def draw(tables: Tables, name: str) -> Figure:
 
 
 def pixels(canvas: FigureCanvasAgg) -> np.ndarray:
-    """Return what was drawn: rows of pixels, each with red, green and blue from 0 to 1."""
+    """Return the drawn picture as an array (rows, columns, 3): red, green and blue from 0 to 1."""
     return np.asarray(canvas.buffer_rgba(), float)[..., :3] / 255
 
 
 def check_words(figure: Figure) -> np.ndarray:
-    """Check that each text has a contrast of 4.5 (WCAG 2.2); return the pixels.
+    """Check that each text has a contrast of 4.5 (WCAG 2.2); return the pixels of the figure.
 
-    The contrast must hold against 95 % of the pixels behind the text, so grid lines may cross it.
+    The text must have this contrast to 95 % of the pixels behind it. The rest allows for grid lines
+    that cross the text.
     """
     found = readable(figure)
     whole = pixels(figure.canvas)
     for text, _ in found:
-        # a box behind the text is still drawn, so the pixels show what is behind the text
+        # Hide only the text. A box behind the text is still drawn, because it is part of what is
+        # behind the text.
         text.set_alpha(0)
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
@@ -101,10 +104,10 @@ def check_words(figure: Figure) -> np.ndarray:
 
 
 def check_lines(figure: Figure, paper: str, full: set[str], faint: set[str]) -> int:
-    """Count the lines, marks and outlines in a look's colour, and check their contrast to the
-    paper.
+    """Check the contrast of lines, marks and outlines to the paper; return how many were checked.
 
-    It must be at least 3, or 2 for pale ones.
+    Only those in a colour of a server are checked. The contrast must be at least 3 for the colours
+    in `full`, and at least 2 for the pale colours in `faint`.
     """
     seen = 0
     for ax in figure.axes:
@@ -145,7 +148,8 @@ def test_figures_can_be_read_in_light_and_in_dark(name: str, figure: str) -> Non
     faint = {pale(look.dark, NIGHT) for look in looks}
     assert check_lines(shown, NIGHT, {to_hex(look.dark) for look in looks}, faint) == seen
     assert dark.shape == light.shape
-    # The geometry is the same: what was paper stays paper, and nothing is lighter than the ink.
+    # Only colours change: each white pixel becomes dark paper, and nothing is lighter than the
+    # text.
     assert (np.abs(dark[white] - rgb(NIGHT)) < 1 / 255).all()
     assert luminance(dark).max() <= luminance(themes.MOON) + 0.01
 
@@ -242,9 +246,11 @@ VISION = {
         [0.004733, 0.691367, 0.303900],
     ],
 }
-"""How people with each vision see linear RGB: Machado, Oliveira and Fernandes (2009), severity 1.0.
+"""Kind of vision -> matrix from linear RGB to the linear RGB that people with this vision see.
+
+The matrices are those of Machado, Oliveira and Fernandes (2009) for severity 1.0.
 """
-# least distances in CIELAB
+# smallest distance in CIELAB that two colours of servers must have
 LEAST_APART = {"normal": 18, "protanopia": 18, "deuteranopia": 18, "tritanopia": 16}
 TO_XYZ = [
     [0.4124564, 0.3575761, 0.1804375],
@@ -287,7 +293,7 @@ def test_lines_and_text_have_the_contrast_of_wcag(paper: str) -> None:
         (f"s{n}", language, f"f{n}", "realistic")
         for n, language in enumerate(["Rust", "Go", "C", "Zig", "D"] * 4)
     ]
-    spare = identities(frame(*rows)).values()  # all looks of frameworks that have none in `KNOWN`
+    spare = identities(frame(*rows)).values()  # all looks for frameworks that are not in `KNOWN`
     for look in [*KNOWN.values(), REFERENCE, PROBE, *spare]:
         color = getattr(look, side)
         assert contrast(color, sheet) >= 3.0, color
@@ -298,8 +304,9 @@ def test_lines_and_text_have_the_contrast_of_wcag(paper: str) -> None:
 
 
 def test_the_hue_says_the_language_and_the_line_the_server() -> None:
-    """On white and on dark paper, the hue of a line says the language, and its dashes say the
-    server.
+    """The hue of a line shows the language, and the dashes show the server.
+
+    This holds on white and on dark paper.
     """
     ranges = {"rust": (20, 90), "go": (205, 310), "c": (140, 185)}
     for language, (low, high) in ranges.items():
