@@ -1,5 +1,6 @@
-"""Tests of causes: each spike has the cause that was put into its samples, and what held the server
-back is named.
+"""Tests of causes: for each spike, the lab names the cause that was put into the samples.
+
+If the server was held back before the spike, the lab also says by what.
 """
 
 import numpy as np
@@ -15,12 +16,18 @@ from runner.present.spikes.view import surroundings
 BASE_PCT = 30.0
 HELD_AT_S, HELD_S = 10.0, 0.4
 CATCH_UP_S = HELD_S * BASE_PCT / (95 - BASE_PCT)
-"""The time in which a server that has 95 % of a core works off what waited."""
+"""How long a server needs to do the work that waited while it was held back, in seconds.
+
+The server then uses 95 % of a core.
+"""
 UNKNOWN = ("gc_cycles", "gc_pause_total_ms", "gc_cpu_s", "requests", "connections")
 
 
 def rows(subject, cpu_pct, **columns):
-    """Return one subject's rows of the resources table; every fourth has an answer of /stats."""
+    """Return the rows of one subject in the table `resources`.
+
+    Only every fourth row has the columns that come from /stats.
+    """
     values = dict.fromkeys(
         ("throttled_ms", "waited_ms", "stopped", "steal_ms", "busiest_thread_pct"), np.nan
     )
@@ -33,8 +40,9 @@ def rows(subject, cpu_pct, **columns):
 
 
 def trial(cpu_pct, *, stolen_ms=0.0, host_pct=None, **columns):
-    """Return the samples of a trial whose server has these columns, on a machine without other
-    programs.
+    """Return the samples of a trial whose server has this CPU use and these columns.
+
+    By default, no other program runs on the machine.
     """
     quiet = {"throttled_ms": 0.0, "waited_ms": 0.0, "stopped": 0.0, "requests": 1000 * ends()}
     server = rows("server", cpu_pct, **{**quiet, **columns})
@@ -47,7 +55,7 @@ def noise():
 
 
 def held():
-    """Return the CPU of a server that was held back for HELD_S, and then caught up."""
+    """Return the CPU use of a server that was held back for HELD_S and then caught up."""
     level = BASE_PCT * (1 - within(ends(), HELD_AT_S, HELD_S))
     caught_up = (95 - BASE_PCT) * within(ends(), HELD_AT_S + HELD_S, CATCH_UP_S)
     return level + caught_up + noise() * (level > 1)
@@ -58,7 +66,7 @@ def burst(length_s=0.5, height_pct=50.0):
 
 
 def explained(samples):
-    """Return the explanation of the only spike in these samples."""
+    """Return the explanation of the spike in these samples, which must have exactly one spike."""
     found = track(samples[samples["subject"] == "server"], LOAD_S)
     (spike,) = found.counted
     around = surroundings(samples, found, hindrances(samples, LOAD_S), LOAD_S)
@@ -66,7 +74,7 @@ def explained(samples):
 
 
 def during(length_s=HELD_S):
-    """Return the share of each window that lies in the time in which the server was held back."""
+    """Return for each window the share of it that lies between HELD_AT_S and `length_s` later."""
     return within(ends(), HELD_AT_S, length_s)
 
 
@@ -91,7 +99,10 @@ def test_a_server_that_was_held_back_caught_up(hold):
 
 @pytest.mark.parametrize("hold", HOLDS)
 def test_a_burst_after_a_hold_without_missing_work_is_the_servers(hold):
-    """A burst after a hold is the server's own work if the server had missed no work before it."""
+    """If the server missed no work while it was held back, a burst is not called catching up.
+
+    The cause is then the server's own work, or stolen CPU time if the hypervisor took some.
+    """
     samples = trial(burst() + 0.0, **HOLDS[hold])
     assert explained(samples).cause is (Cause.STOLEN if hold is Hold.STOLEN else Cause.OWN_WORK)
 

@@ -1,4 +1,4 @@
-"""Tests of what a spike ran, on a timeline whose burst runs a known function."""
+"""Tests of naming what ran in a spike, with a timeline whose burst runs a known function."""
 
 import shutil
 
@@ -39,8 +39,9 @@ def test_a_burst_is_named_with_its_time_and_its_callers():
 
 
 def test_more_of_the_same_work_names_no_function():
-    """A burst that raises all functions alike is called more of the same work, and names no
-    function.
+    """If all functions use more CPU in a burst, no function is named.
+
+    The words then call the burst more of the same work.
     """
     (ran,) = what_ran(timeline_of(burst_stack="main;serve"))
     assert not ran.function.stands_out
@@ -48,9 +49,9 @@ def test_more_of_the_same_work_names_no_function():
 
 
 def test_the_function_of_a_burst_that_always_runs_a_little_is_named():
-    """A function that always runs a little is named if it takes most of a burst.
+    """A function that uses most of a burst is named even if it also runs outside of the burst.
 
-    Before the burst it has 5 % of the CPU time.
+    Here the function uses 5 % of the CPU time before the burst.
     """
     made = timeline_of()
     rows = made.samples
@@ -74,8 +75,9 @@ def test_without_samples_nothing_is_said_of_functions():
 
 
 def test_samples_outside_of_windows_do_not_count():
-    """perf's samples do not count if they lie outside the sampler's windows, some of which it
-    missed.
+    """A sample of perf does not count if it lies in no window of the sampler.
+
+    Here the sampler missed the windows from 7 to 8 s, so perf's samples of this second are ignored.
     """
     tables = timeline_tables()
     windows = tables["timeline_windows"]

@@ -1,7 +1,7 @@
-"""Tests of CPU spikes: injected ones are found, steady servers have none, and coincidences are as
-rare as chance allows.
+"""Tests of CPU spikes: injected spikes are found, and steady servers have no spikes.
 
-Words, tables and the figure say what was put in.
+Spikes and unrelated events coincide no more often than by chance. Words, tables and the figure
+describe the spikes and events that were injected.
 """
 
 from dataclasses import replace
@@ -46,7 +46,7 @@ def near(value, off):
     return pytest.approx(value, abs=off)
 
 
-# --- what is injected comes back ------------------------------------------------------------------
+# --- injected spikes are found --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("at_s", [1.0, 3.217, 14.99, 27.4, 29.6])
@@ -58,7 +58,7 @@ def test_an_injected_spike_comes_back(at_s, length_s, height):
     (spike,) = found_in(noise + height * within(ends(), at_s, length_s)).spikes
     expected = (near(at_s, 0.051), near(length_s, 0.101), near(40, 1.5))
     assert (spike.start_s, spike.length_s, spike.baseline_pct) == expected
-    # as near as the noise of the spike's highest window allows
+    # The height is that of the highest window, so it is only as exact as the noise allows.
     assert spike.height_pct == near(height, 5.5)
     assert spike.excess_ms == pytest.approx(height * length_s * 10, rel=0.15)
 
@@ -107,8 +107,9 @@ def test_a_spike_of_the_loads_begin_is_listed_and_not_counted():
 @pytest.mark.parametrize("step_s", [0.5, 1.0, 3.0])
 @pytest.mark.parametrize("rise", [1, -1])
 def test_the_steps_of_a_ramp_are_no_spikes(step_s, rise):
-    """The steps of a ramp are no spikes, not even the last step, where the median sees one side
-    only.
+    """The steps of a ramp are no spikes, but a spike within a step is found.
+
+    Even the last step is no spike, although the moving median covers only one side of it.
     """
     level = 50 + rise * 40 * (np.floor((ends() - WINDOW_S) / step_s) * step_s / 30 - 0.5)
     noisy = level + np.random.default_rng(5).normal(0, 1, WINDOWS)
@@ -125,7 +126,7 @@ def test_a_short_series_says_that_it_is():
 
 
 def test_missed_ticks_and_windows_outside_the_load():
-    """A window that a missed tick made longer counts as one window.
+    """If the sampler missed a tick, the longer window that results counts as one window.
 
     Windows before and after the load do not count.
     """
@@ -145,13 +146,14 @@ def test_the_deviation_of_normal_noise_is_the_known_one():
     )
 
 
-# --- what is steady has none ----------------------------------------------------------------------
+# --- steady servers have no spikes ----------------------------------------------------------------
 
 
 def duty(rng):
-    """Return a trial of a server that is busy for 30 ms of every 100 ms.
+    """Return the CPU use of a server that is busy for 30 ms of every 100 ms, in each window.
 
-    The windows are slightly longer or shorter than 50 ms, so they drift against these periods.
+    The windows are slightly longer or shorter than 50 ms. So they begin at another point of the
+    period of 100 ms each time.
     """
     length_s = WINDOW_S * (1 + rng.uniform(-0.002, 0.002))
     edges = rng.uniform(0, 0.1) + np.arange(WINDOWS + 1) * length_s
@@ -160,9 +162,9 @@ def duty(rng):
 
 
 def seldom(rng):
-    """Return a trial with jobs of 20 ms in every tenth window on average.
+    """Return the CPU use of a server that runs a job of 20 ms in every tenth window on average.
 
-    Two jobs in a row come by chance, about five times in a trial.
+    About five times in a trial, two windows in a row have a job by chance.
     """
     return 10 + 40 * (rng.random(WINDOWS) < 0.1) + rng.normal(0, 1, WINDOWS)
 
@@ -189,8 +191,8 @@ STEADY = {
     "log-normal": (lambda rng: 20 + 10 * np.exp(rng.normal(0, 1, WINDOWS)), 20),
     "jobs of 20 ms, seldom": (seldom, 40),
 }
-"""Kind of noise -> a function that draws a trial, and how many of the drawn trials may have a
-spike.
+"""Kind of noise -> (function that draws the CPU use of a trial, how many of TRIALS drawn trials may
+have a spike).
 """
 
 
@@ -213,10 +215,10 @@ def test_a_spike_among_chance_windows_is_found_alone():
 
 
 def test_many_real_spikes_do_not_pass_for_chance():
-    """A trial with a spike of 100 ms each second keeps all of them.
+    """In a trial with a spike of 100 ms in each second, all of these spikes are found.
 
-    So many pairs of high windows do not come from windows that are high independently of each
-    other.
+    Each spike is a pair of high windows. If windows were high independently of each other, there
+    would not be so many pairs, so the pairs are not taken for chance.
     """
     cpu = np.random.default_rng(4).normal(30, 1, WINDOWS)
     found = found_in(cpu + 40 * sum(within(ends(), begin + 0.25, 0.1) for begin in range(1, 29)))
@@ -229,13 +231,14 @@ WRK = "gin-wrk-matrix-c100-keepalive-b1"
 CYCLE = "GC cycle"
 
 
-# --- the test -------------------------------------------------------------------------------------
+# --- the test of coincidences ---------------------------------------------------------------------
 
 
 def hold(starts_s, seed, *kinds):
-    """Hold spikes of 0.2 s that start at these times against events: (kind, (begin, end), ...).
+    """Test whether spikes of 0.2 s that start at `starts_s` coincide with events.
 
-    Return the result for each kind, and at last the number of spikes found.
+    Each item of `kinds` is (kind, (begin, end), ...) with the times of the events of one kind.
+    Return the result for each kind, followed by the number of spikes that were found.
     """
     cpu = np.random.default_rng(seed).normal(30, 1, WINDOWS)
     for start in starts_s:
@@ -264,10 +267,9 @@ def strewn(rng, count, apart_s=0.5):
 
 
 def test_p_keeps_its_level_where_nothing_is_tied():
-    """If spikes and events are unrelated, p <= 0.05 in at most 5 % of the trials, and p is spread
-    evenly.
+    """If spikes and events are unrelated, p <= 0.05 in at most 5 % of the trials.
 
-    It is spread as evenly as the few possible values of p allow.
+    The same holds for other levels, so p is spread evenly, as far as its few possible values allow.
     """
     rng = np.random.default_rng(8)
     pairs = [(strewn(rng, 6), [(at, at + 0.25) for at in strewn(rng, 25)]) for _ in range(600)]
@@ -293,9 +295,9 @@ def test_p_is_small_where_spikes_come_of_the_events():
 
 
 def test_the_share_by_chance_is_that_of_all_shifts():
-    """The share by chance is the share of all shifts in which spike and event overlap.
+    """The share expected by chance is the share of all shifts in which spike and event overlap.
 
-    With a spike of four windows and an event of two, they overlap in five of 580 shifts.
+    A spike of four windows and an event of two windows overlap in five of 580 shifts.
     """
     found, _ = hold([10.0], 1, (CYCLE, (10.05, 10.15)))
     assert (found.together, found.count) == (1, 1)
@@ -308,7 +310,7 @@ def test_what_is_always_or_never_there_is_not_tested():
     always, never, tied, _ = hold([10.0, 20.0], 1, *kinds)
     assert (always.covered, always.together) == (1.0, 2) and np.isnan(always.p)
     assert (never.covered, never.together) == (0.0, 0) and np.isnan(never.p)
-    # Holm's correction is only over the kinds of events that can be tested
+    # Only one kind of event can be tested, so Holm's correction changes nothing.
     assert tied.p_holm == tied.p <= 0.02
     assert spike_words.reading(always, 2) == "nothing: there was such an event all the time"
     assert spike_words.reading(never, 2) == "there was no such event"
@@ -316,8 +318,9 @@ def test_what_is_always_or_never_there_is_not_tested():
 
 
 def test_events_that_are_too_common_do_not_differ_from_chance():
-    """Events that are almost always there cannot differ from chance, and without spikes there is no
-    test.
+    """If there is nearly always an event, coincidences cannot differ from chance.
+
+    If there is no spike, there is no test.
     """
     often, _ = hold([10.0], 1, (CYCLE, *[(at, at + 0.2) for at in np.arange(1, 30, 0.5)]))
     assert often.least_p > ALPHA
@@ -332,15 +335,16 @@ def test_events_that_are_too_common_do_not_differ_from_chance():
 
 @cache
 def run(old: bool = False, **shape: bool) -> Tables:
-    """Return a synthetic run; if it is `old`, as an earlier version of the lab would have stored
-    it.
+    """Return a synthetic run.
+
+    If `old`, the run lacks the columns that earlier versions of the lab did not store.
     """
     folder = synthetic_spikes.build(new_folder(), **shape)
     return read(synthetic_spikes.forget_new_columns(folder) if old else folder)
 
 
 def of(trial, *part, **shape) -> View:
-    """Return the view of a trial of such a run, or of a part of the trial."""
+    """Return the view of a trial of the run `run(**shape)`, or of a part of this trial."""
     return view(run(**shape), trial, "", *part)
 
 
@@ -479,7 +483,7 @@ def test_the_tables_say_what_coincides():
     assert "coincide with: GC cycle" in said(shown)
     assert "Sampled at longer intervals than a spike takes" not in said(
         shown
-    )  # an event is known to 0.2 s, and a spike is 0.25 s long
+    )  # the time of an event is known to 0.2 s, which is shorter than a spike of 0.25 s
 
 
 def test_a_part_of_the_load():
@@ -513,7 +517,10 @@ def test_what_is_not_known_is_said():
 
 
 def drawn(shown):
-    """Return the figure of a trial, which must be readable, and the labels of its panels."""
+    """Draw the figure of a trial and check that it can be read.
+
+    Return the figure and the labels of its panels.
+    """
     figure = draw(spikes(shown))
     readable(figure)
     return figure, [ax.get_ylabel() for ax in figure.axes]
@@ -550,7 +557,7 @@ def test_the_figure_of_any_trial_can_be_read():
         "CPU, %",
         "req/s",
         "",
-    ]  # the server's counts of requests stand in for wrk's
+    ]  # wrk has no requests over time, so the server's counts are drawn
     bare, panels = drawn(of(WRK, old=True, probe=False))
     assert panels == ["CPU, %", "CPU, %", ""]
     assert f"trial {of(WRK).case.trial_id} " in words(bare)
@@ -559,9 +566,10 @@ def test_the_figure_of_any_trial_can_be_read():
 
 
 def test_the_synthetic_run_of_other_tests_is_read_too(tmp_path):
-    """The spikes of other tests' synthetic run are found, too.
+    """The spike in the synthetic run of other tests is found, too.
 
-    Its tables have neither columns of /stats nor of the host, and one burst of a second.
+    The tables of this run have no columns of /stats and no rows of the host. They have one burst of
+    a second.
     """
     other = read(synthetic_run.build(tmp_path, trials=1))
     shown = view(other, most_pronounced(survey(other)), "")
@@ -599,9 +607,9 @@ def test_the_peaks_over_two_windows_are_those_of_the_samples():
 
 
 def test_a_peak_is_its_height_above_the_baseline():
-    """A peak's height is measured from the baseline, so that no row contradicts itself.
+    """In each row, the height of a peak plus the baseline agrees with the peak over 100 ms.
 
-    This also holds beside a higher window that is not part of the peak.
+    This holds even if a higher window that is not part of the peak lies beside it.
     """
     found = peaks(run())
     top_pct = found["height_pct"] + found["baseline_pct"]
