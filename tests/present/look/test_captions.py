@@ -1,4 +1,4 @@
-"""Tests of the words around figures, and on pages about a run."""
+"""Tests of the facts about a run that are written below figures and on pages."""
 
 from figure_checks import changed, tables_of, with_facts
 

@@ -1,5 +1,7 @@
-"""Tests of what pages and posts are made of: tables for screen readers, Markdown without surprises,
-and no heading above nothing.
+"""Tests of what pages and posts are made of.
+
+Tables must be accessible to screen readers, Markdown must show texts unchanged, and headings
+without content must be left out.
 """
 
 import re
@@ -88,9 +90,7 @@ def test_a_page_says_its_title_and_has_the_style_sheet() -> None:
 
 
 def test_every_variable_of_the_style_sheet_is_set() -> None:
-    """Every variable of the style sheet is set for light pages, and every colour also for dark
-    ones.
-    """
+    """The style sheet sets every variable that it uses, for light pages and for dark pages."""
     css = style_sheet()
     light, dark = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
     set_in = [set(re.findall(r"(--[\w-]+):", block)) for block in (light, dark)]
@@ -101,8 +101,9 @@ def test_every_variable_of_the_style_sheet_is_set() -> None:
 
 
 def rendered(source: str) -> list[str]:
-    """Return the text that two Markdown libraries make of the source; one of them follows
-    CommonMark.
+    """Return the text that each of two Markdown libraries shows for the source.
+
+    The second library follows CommonMark.
     """
     renders = (
         mistune.create_markdown(escape=False, plugins=["table", "strikethrough"]),
@@ -143,14 +144,14 @@ def test_code_between_backticks_is_code() -> None:
     assert prose("run `bench <x>` & go") == "run <code>bench &lt;x&gt;</code> &amp; go"
 
 
-# --- headings of nothing --------------------------------------------------------------------------
+# --- headings without content ---------------------------------------------------------------------
 
 
 def exported(tmp_path: Path, *cells: str) -> list[str]:
-    """Return the words of the page of a notebook with these cells.
+    """Export a notebook with these cells; return the texts of the page.
 
-    `= text` is a code cell with the output `text`, `=` is one without output, and all else is
-    Markdown.
+    `= text` is a code cell with the output `text`, and `=` is a code cell without output. Any other
+    cell is Markdown.
     """
     made = []
     for cell in cells:
@@ -177,9 +178,10 @@ SECTIONS = {
         "Title|Stays|Full|shown|Words|Only words."
     ),
 }
-"""Cells of a notebook -> the words of its page.
+"""Cells of a notebook -> the texts of its page, both separated by `|`.
 
-A heading without content goes with all that is below it, and stays if a heading below it stays.
+If there is no content below a heading, the heading and the words below it are left out. A heading
+stays if one of its subheadings stays.
 """
 
 
@@ -201,7 +203,7 @@ def test_code_cannot_leave_its_fence() -> None:
 
 
 def posted(folder: Path) -> tuple[Post, dict[str, str]]:
-    """Return the post about a run, and the words under each heading of its report."""
+    """Return the post about a run, and heading -> words below the heading, of the run's report."""
     post = compose(read(folder), ())
     found = dict[str, str]()
     title = ""

@@ -1,4 +1,4 @@
-"""The SVG of a figure: smaller than matplotlib's, and the same picture."""
+"""Tests of the SVG of a figure: it is smaller than matplotlib's SVG, and shows the same picture."""
 
 import io
 from xml.etree import ElementTree
@@ -14,7 +14,9 @@ NAMESPACE = "{http://www.w3.org/2000/svg}"
 
 @pytest.fixture(scope="module")
 def figure():
-    """Thousands of dots in two colours, and dots whose colours differ within a collection."""
+    """Return a figure with thousands of dots in two colours, and with a collection of dots that all
+    have different colours.
+    """
     made = Figure(figsize=(4, 3))
     ax = made.subplots()
     x = np.linspace(0, 1, 2000)
@@ -30,9 +32,9 @@ def drawn(figure):
 
 
 def looks(svg):
-    """The drawn elements in their order, each with the style that a viewer gives it.
+    """Return the drawn elements in their order, each with the style in which a viewer draws it.
 
-    An element without a style of its own inherits those of the groups around it.
+    An element without a style has the style of the nearest group around it.
     """
     found = []
 
