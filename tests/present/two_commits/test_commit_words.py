@@ -1,4 +1,4 @@
-"""Tests of what a pull request shows of two commits: a sentence, a table, Markdown, JUnit XML."""
+"""Tests of what a pull request shows about two commits, in words, Markdown and JUnit XML."""
 
 import math
 from dataclasses import replace
@@ -70,8 +70,9 @@ def test_one_outcome_for_all_quantities(rows, outcome):
     ],
 )
 def test_changes_are_of_the_quantity_itself(ratio, inverted, words):
-    """The change is that of the quantity in question: a cost of five fourths is a rate of four
-    fifths.
+    """The change is that of the quantity itself, with its own sign.
+
+    If head is 1.25 times worse, a cost has risen by 25 %, but a rate has fallen by 20 %.
     """
     assert change_words(ratio, inverted=inverted) == words
 

@@ -1,4 +1,4 @@
-"""Tests of the rule of `bench ab`: what is called worse, and when."""
+"""Tests of the rule by which `bench ab` decides whether a commit is worse than another one."""
 
 import math
 
@@ -17,12 +17,13 @@ from runner.present.two_commits.decision import (
 
 RULE = Rule(0.025)
 WAVE = np.resize([1.0, -1.0, 0.5, -0.5], 40)
-"""A noise whose mean is 0 over any four sessions."""
+"""Noise of up to 40 sessions; its mean over any four sessions in a row is 0."""
 
 
 def effects(head_pct, *, noise_pct=0.5, sessions=20, same_pct=0.0):
-    """Return the effects of a head that costs more, and of a base that differs from itself by
-    `same_pct`.
+    """Return the effects of sessions in which head costs `head_pct` more than base.
+
+    Base is measured twice in each session, and the two results differ by `same_pct`.
     """
     logs = noise_pct / 100 * WAVE[:sessions]
     head = math.log1p(head_pct / 100)
@@ -72,9 +73,10 @@ def test_a_certain_difference_within_the_border_is_a_tie():
 
 
 def test_sessions_that_do_not_confirm_clear_a_suspicion():
-    """A suspicion is cleared by later sessions that do not confirm it.
+    """If later sessions do not confirm a suspected slowdown, head is not called worse.
 
-    Six sessions show 20 %, and the others show nothing. Many tools would raise an alarm.
+    Six sessions show a slowdown of 20 %, and the other sessions show none. Many tools would raise
+    an alarm after the six sessions.
     """
     slow = effects(20, sessions=6)
     calm = effects(0, sessions=14)
@@ -88,10 +90,9 @@ def test_sessions_that_do_not_confirm_clear_a_suspicion():
 
 
 def test_what_base_against_itself_shows_is_no_regression():
-    """A head that differs no more than the base does from itself is no regression.
+    """If base differs more from itself than head differs from base, head is not called worse.
 
-    The head is 6 % slower, but the base is measured twice, and the second is 8 % slower than the
-    first.
+    Head is 6 % slower than base. But base is measured twice, and the two results differ by 8 %.
     """
     assert judge(effects(6, same_pct=8), RULE, ended=True).outcome is Outcome.UNDECIDED
     assert judge(effects(6, same_pct=0), RULE, ended=True).outcome is Outcome.WORSE
@@ -104,9 +105,9 @@ def test_wide_noise_is_not_decided():
 
 
 def test_at_the_end_no_slowdown_is_enough_for_a_tie():
-    """At the end of a run, no slowdown is enough for a tie.
+    """At the end of a run, head and base are a tie if head is not slower, even if it may be faster.
 
-    The head may be 9 % faster, but it is at most 3 % slower.
+    By the interval, head may be 9 % faster and is at most 3 % slower.
     """
     far = effects(-3.4, noise_pct=8.0, sessions=9)
     assert judge(far, RULE, ended=False).outcome is Outcome.UNDECIDED
@@ -116,9 +117,10 @@ def test_at_the_end_no_slowdown_is_enough_for_a_tie():
 
 
 def test_an_outcome_does_not_change_with_later_sessions():
-    """An outcome stays the same whatever later sessions show.
+    """The first outcome of a run stays, whatever later sessions show.
 
-    A run ends at its first outcome, so a later reading of the run must come to the same one.
+    A run ends at its first outcome. If its sessions are judged again later, the outcome must be the
+    same.
     """
     long = effects(20, sessions=30)
     early = judge(long.until(10), RULE, ended=False)

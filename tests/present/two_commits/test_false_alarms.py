@@ -1,5 +1,6 @@
-"""Tests of how often `bench ab` is wrong on the noise of real sessions
-(benchmarks/false_alarms.py).
+"""Tests of how often `bench ab` is wrong, with noise that is drawn from real sessions.
+
+They use the program benchmarks/false_alarms.py.
 """
 
 import runpy
@@ -36,10 +37,9 @@ def test_residuals_have_no_server_of_their_own(noise):
 
 
 def test_no_slowdown_is_rarely_an_alarm(program, noise):
-    """If nothing has changed, an alarm is rare: in at most 2 % of runs.
+    """If nothing has changed, at most 2 % of the runs raise an alarm.
 
-    Even if the rate is 2 %, chance gives more than 8 alarms in 150 runs in 0.4 % of all cases, but
-    the seed is fixed.
+    The seed is fixed, so the test does not fail by chance.
     """
     shares = program["rates"](noise, 0.0, Rule(FAIL_ABOVE_PCT / 100), SESSIONS, RUNS)
     assert shares["worse"] <= 0.02
