@@ -1,4 +1,7 @@
-"""Tests that pages agree: a pair of cells that one page compares is compared by all other pages."""
+"""Tests that pages agree on what can be compared.
+
+If one page compares two servers under a load, all other pages must do so, too.
+"""
 
 import pandas as pd
 import pytest
@@ -31,8 +34,9 @@ RUNS = ["three", "five", "six of wrk", "database", "rates", "published", "sample
 
 
 def cells(tables):
-    """Return the sealed trials of each server under a closed load or a constant rate, by load and
-    server.
+    """Return (load, server) -> the sealed trials that are compared.
+
+    Trials of searches for a highest rate are left out.
     """
     trials = sealed_trials(tables.trials)
     trials = ratios.compared(tables, trials[trials["objective"].eq("")])
@@ -40,8 +44,10 @@ def cells(tables):
 
 
 def compared_by_report(tables, quantity):
-    """Return the pairs that the report gives a ratio, and the pairs that it gives none because of a
-    limit.
+    """Return the pairs of servers with a ratio in the report, and the pairs without a ratio.
+
+    A ratio that is only a bound does not count. Pairs without a ratio are returned only if the
+    reason is not that there are too few trials.
     """
     frame = ratios.frame(tables)
     rows = frame[frame["quantity"].eq(quantity.name)].to_dict("records")
@@ -51,7 +57,7 @@ def compared_by_report(tables, quantity):
 
 
 def followed_over_runs(tables, quantity):
-    """Return the cells whose quantity `bench compare` and `bench history` take."""
+    """Return (load, server) of the cells whose quantity `bench compare` and `bench history` use."""
     samples = samples_of([cells_of(tables)])
     return {(cell.load, cell.server) for cell, each in samples if each is quantity}
 
@@ -81,7 +87,7 @@ def test_the_summary_marks_the_rates_that_no_page_compares(run):
     marked = printed["requests/s"].str.contains(NOT_RANKED, regex=False)
     has_trials = table["trials"].gt(0)
     is_ranked = table["server_bound"].astype(bool)
-    # its rate was set by the load, so it says nothing about the server
+    # The load set the rate and the server sustained it, so the rate is not marked.
     is_sustained = table["limit"].eq(Limit.NONE)
     assert marked[has_trials].eq(~(is_ranked | is_sustained)[has_trials]).all()
     trials = sealed_trials(tables.trials)
@@ -97,7 +103,7 @@ def test_the_summary_marks_the_rates_that_no_page_compares(run):
 
 @pytest.fixture(scope="module")
 def full():
-    """Return the trials of one server that was the limit of a closed load."""
+    """Return the trials of axum under a closed load in which axum was the limit."""
     tables = changed(tables_of("three"), verdict="server-bound", verdict_reason="")
     trials = sealed_trials(tables.trials)
     chosen = trials["server"].eq("axum") & trials["load_model"].eq("closed")
@@ -149,7 +155,10 @@ def test_every_quantity_of_a_page_is_in_the_catalogue_once():
 
 
 def six(full, rps, verdict="server-bound", trials=6):
-    """Return the first `trials` of six measurements of about `rps` requests/s."""
+    """Return a measurement of about `rps` requests/s with `trials` trials, at most six.
+
+    The noise of the trials is always the same.
+    """
     one = pd.concat([full.head(1)] * 6, ignore_index=True)
     noise = [0.99, 1.01, 1.0, 0.98, 1.02, 1.0]
     rates = [rps * each for each in noise]

@@ -1,4 +1,7 @@
-"""Tests of ratios of counters, start-up times and sizes, against a plain computation of them."""
+"""Tests of ratios of counters, start-up times and sizes.
+
+The ratios must agree with those of a simple computation.
+"""
 
 from dataclasses import replace
 
@@ -17,7 +20,7 @@ SIZE = "server_binary_bytes"
 
 @pytest.fixture(scope="module")
 def six():
-    """Return six blocks of axum and gin whose counters are random and whose sizes are not."""
+    """Return a run of six blocks in which servers have random counters and fixed sizes."""
     tables = tables_of("six of wrk")
     random = np.random.default_rng(4)
     trials = tables.trials.copy()
@@ -52,10 +55,9 @@ def test_what_no_load_changes_is_compared_once(six):
 
 
 def test_a_load_with_a_count_of_zero_has_no_ratio(six):
-    """A load has no ratio of a counter if one trial counted zero, because the logarithm of 0 does
-    not exist.
+    """If one trial of a load counted zero, the load has no ratio of this counter.
 
-    The other trials alone would make the ratio too large.
+    The logarithm of 0 does not exist, and a ratio of the other trials alone would be too large.
     """
     load = six.trials["load"].iloc[0]
     trials = six.trials.copy()

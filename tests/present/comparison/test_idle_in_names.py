@@ -1,4 +1,7 @@
-"""Tests that idle CPUs are in the name of a load only if they tell the loads of a run apart."""
+"""Tests of the state of idle CPUs in names of loads.
+
+A name mentions this state only if the run has loads that differ in it.
+"""
 
 import pandas as pd
 import pytest
@@ -13,9 +16,9 @@ ASLEEP = "idle CPUs asleep"
 
 
 def with_idle(folder, *states: str) -> Tables:
-    """Return a run whose blocks have these idle states in turn.
+    """Return a run whose blocks have these states of idle CPUs in turn.
 
-    A failed trial has no state found, so it has the state that was asked for.
+    In a failed trial no state was observed, so the trial has the requested state.
     """
     run = synthetic_run.build(folder, k6=(), trials=2)
 

@@ -1,5 +1,6 @@
-"""Tests of blocks in which a server has no sealed trial: left out for all servers of the load, or
-kept.
+"""Tests of incomplete blocks, in which a server has no sealed trial.
+
+Such a block is left out for all servers of the load, or it is kept.
 """
 
 from dataclasses import replace
@@ -27,7 +28,10 @@ def trials_of(blocks: int, servers: str = "abc", loads: str = "xy") -> pd.DataFr
 def failed(
     trials: pd.DataFrame, server: str, *blocks: int, load: str = "x", gone: bool = False
 ) -> pd.DataFrame:
-    """Return the trials with those of one server in these blocks failed, or absent if `gone`."""
+    """Return the trials, but let those of one server in these blocks have failed.
+
+    If `gone`, remove these trials instead.
+    """
     chosen = trials["server"].eq(server) & trials["load"].eq(load) & trials["block"].isin(blocks)
     if gone:
         return trials[~chosen]
@@ -35,9 +39,9 @@ def failed(
 
 
 def left_out(trials: pd.DataFrame) -> dict[str, set[int]]:
-    """Return the numbers of the blocks that are left out, by load.
+    """Return load -> the numbers of the blocks that are left out.
 
-    Check that each of these blocks is left out for all servers.
+    Check that each of these blocks is left out for all servers of the load.
     """
     mask = incomplete(trials)
     assert mask.index.equals(trials.index) and mask.dtype == bool
@@ -53,8 +57,9 @@ def test_complete_blocks_are_all_kept():
 
 @pytest.mark.parametrize("gone", [False, True])
 def test_a_block_that_lacks_a_server_is_left_out_for_all(gone):
-    """A block in which a server has no sealed trial is left out for all servers of that load, and
-    kept for the other loads.
+    """If a server has no sealed trial in a block of a load, the block is left out for all servers.
+
+    The block is kept for the other loads.
     """
     assert left_out(failed(trials_of(6), "b", 2, gone=gone)) == {"x": {2}}
     twice = failed(trials_of(8), "b", 2, gone=gone)
@@ -72,7 +77,8 @@ def test_no_block_is_left_out_if_fewer_than_five_remain():
 def test_a_server_with_few_trials_makes_no_block_incomplete():
     assert left_out(failed(trials_of(8), "b", 1, 2, 3, 4)) == {}
     assert left_out(failed(trials_of(8), "b", 1, 2, 3)) == {"x": {1, 2, 3}}
-    # Other incomplete blocks are left out all the same.
+    # b has too few trials, so its missing trials leave no block out. A block without c is left out
+    # all the same.
     assert left_out(failed(failed(trials_of(8), "b", 1, 2, 3, 4), "c", 8)) == {"x": {8}}
 
 
@@ -86,7 +92,7 @@ def test_trials_that_were_never_sealed_leave_nothing_out():
 
 @pytest.fixture(scope="module")
 def lacking() -> Tables:
-    """Return a run of six blocks, in the second of which gin has no sealed trial under one load."""
+    """Return a run of six blocks; in block 2, gin has no sealed trial under one load."""
     six = tables_of("six of wrk")
     return changed(six, of(six, "gin") & six.trials["block"].eq(2), status="failed")
 
@@ -107,8 +113,9 @@ def test_means_and_ratios_are_those_of_complete_blocks(lacking):
 
 
 def test_reasons_for_an_unknown_limit_are_those_of_compared_trials(lacking):
-    """The reasons for an unknown limit are those of compared trials: the second block's is not
-    given.
+    """The summary says why a limit is unknown for the compared trials only.
+
+    The second block is not compared, so the reason of its trial is not given.
     """
     of_axum = of(lacking, "axum")
     dropped = {"verdict": "inconclusive", "verdict_reason": "the rate was not sustained: 7"}

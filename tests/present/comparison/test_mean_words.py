@@ -45,7 +45,8 @@ def test_a_mean_has_half_its_interval_in_percent(value: float, half_pct: float, 
     ],
 )
 def test_a_mean_without_an_interval_has_its_range_or_nothing(mean: Mean, text: str) -> None:
-    """A mean of too few trials for an interval is written with its range, or alone if both ends
-    print as the mean does.
+    """If there are too few trials for an interval, a mean is written with its range.
+
+    If both ends of the range or interval are printed like the mean, the mean is written alone.
     """
     assert mean_words(mean) == text

@@ -1,9 +1,9 @@
-"""Tests that all pages show one estimator: a printed ratio is the quotient of the two values beside
-it.
+"""Tests that all pages use the same estimator: a printed ratio must be the quotient of the two
+values that are printed beside it.
 
-The texts are read as a reader reads them: 29,416 is a number from 29,415.5 to 29,416.5, and 0.0354
-is one from 0.03535 to 0.03545. A ratio agrees if some quotient of two such numbers is printed as it
-is.
+A printed value stands for all numbers that are rounded to it: 29,416 may be any number from
+29,415.5 to 29,416.5, and 0.0354 any number from 0.03535 to 0.03545. A printed ratio agrees with two
+printed values if some quotient of two such numbers is rounded to the ratio.
 """
 
 import re
@@ -24,11 +24,11 @@ from runner.present.published.judging import judge_all
 from runner.present.two_runs import compare
 
 RUNS = ["sample", "all", "seeds"]
-"""The committed runs; `seeds` has too few trials for a ratio of two of its cells."""
+"""The committed runs; `seeds` has too few trials for a ratio of two servers."""
 
 
 def of_runs(*counts: int) -> list[tuple[str, int]]:
-    """Return each run with the least number of ratios that a test must find there."""
+    """Return (run, count) for each of RUNS: how many ratios a test must find there at least."""
     return list(zip(RUNS, counts, strict=True))
 
 
@@ -44,13 +44,13 @@ HEADINGS = {
 
 
 class Rounded(NamedTuple):
-    """The range of the numbers that are all printed as one text."""
+    """The range of the numbers that are rounded to the same printed text."""
 
     low: float
     high: float
 
     def over(self, other: "Rounded") -> "Rounded":
-        """Return the range of the quotients of numbers in two ranges."""
+        """Return the range of the quotients of a number in this range and a number in `other`."""
         return Rounded(self.low / other.high, self.high / other.low)
 
     def overlaps(self, other: "Rounded") -> bool:
@@ -58,8 +58,9 @@ class Rounded(NamedTuple):
 
 
 def rounded(text: str, digits: int = 99) -> Rounded:
-    """Return the range of the numbers that a text stands for, if only its first `digits` digits are
-    known.
+    """Return the range of the numbers for which a printed text stands.
+
+    Only the first `digits` digits of the text are significant.
     """
     whole, _, decimals = text.replace(",", "").partition(".")
     step = max(10.0 ** -len(decimals), 10.0 ** (len(whole) - digits))
@@ -68,7 +69,7 @@ def rounded(text: str, digits: int = 99) -> Rounded:
 
 
 class Quotient(NamedTuple):
-    """A printed ratio, the two printed values that it is made of, and where they are."""
+    """A printed ratio, the printed numerator and denominator, and where they are printed."""
 
     ratio: str
     above: str
@@ -114,7 +115,7 @@ def assert_agree(quotients: list[Quotient], at_least: int) -> None:
 
 
 def of_the_table(tables: Tables) -> Iterator[Quotient]:
-    """Yield the ratios in the table that compares the servers to one of them under each load."""
+    """Yield the ratios of the table that compares one server to the other servers for each load."""
     for row in ratios.table(tables).to_dict("records"):
         if re.match(rf"{NUMBER} \[|at ", row["ratio"]):
             above, below = row["values"].split(" / ")
@@ -127,8 +128,9 @@ def test_the_table_of_ratios_has_the_means_of_each(run, count):
 
 
 def on_shares(tables: Tables) -> Iterator[Quotient]:
-    """Yield the ratios of the rate on a share of a core, divided by the share, to the rate on a
-    whole core.
+    """Yield the ratios of two rates per core: on a share of a core, and on a whole core.
+
+    The rate per core on a share is the measured rate divided by the share.
     """
     for row in ratios.linearity(tables).to_dict("records"):
         here = rounded(row["requests/s on the share"])
@@ -170,8 +172,10 @@ def test_published_numbers_have_the_ratio_of_the_means_beside_them(run, count):
 
 
 def of_an_order(sentence: str) -> Iterator[Quotient]:
-    """Yield the ratios of an order of servers: each to the server before it, and the last to the
-    first.
+    """Yield the ratios in a sentence that gives an order of servers.
+
+    The sentence has the ratio of each server to the server before it, and may have the ratio of the
+    last server to the first.
     """
     order = re.sub(r"; (?!one core).*", "", sentence) if " (×" in sentence else ""
     values = []
@@ -199,7 +203,10 @@ def test_orders_have_the_ratios_of_the_means_in_them(run, count):
 
 
 def of_rates(sentence: str) -> Iterator[Quotient]:
-    """Yield the ratios of a sentence on one load; its rates have three significant digits."""
+    """Yield the ratios of rates in a sentence about one load.
+
+    The rates in the sentence have only three significant digits.
+    """
     said = re.search(
         rf"(\S+) answers ({NUMBER}) requests/s(.*?): (.*) \(\d+ \w+\)(?:; nginx.*: {NUMBER})?\.$",
         sentence,
@@ -214,7 +221,7 @@ def of_rates(sentence: str) -> Iterator[Quotient]:
 
 
 def of_times(sentence: str) -> Iterator[Quotient]:
-    """Yield the ratios of response times: of the p50, then of the p99."""
+    """Yield the ratios of response times in a sentence: those of the p50, then those of the p99."""
     for part in sentence.split("; the p99 "):
         base = re.search(rf"[\w-]+ is ({NUMBER}) ms", part)
         others = re.findall(rf"of [\w-]+ ({NUMBER}) ms \((.*?) times ", part)
