@@ -1,5 +1,5 @@
-"""Tests of the viewer of flame graphs in a real browser: zoom, search, a phone, paper, and hostile
-names.
+"""Tests of the viewer of flame graphs in a real browser: zooming, searching, a narrow screen,
+printing, and hostile names of functions.
 """
 
 import browser as b
@@ -59,7 +59,7 @@ def figure(page, name):
 
 
 def widths(page, name):
-    page.wait_for_timeout(700)  # boxes that come back take 0.25 s to grow
+    page.wait_for_timeout(700)  # wait until boxes that reappear have grown, which takes 0.25 s
     return figure(page, name).locator(".flame-graph").evaluate(WIDTHS)
 
 

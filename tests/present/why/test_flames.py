@@ -1,5 +1,5 @@
-"""Tests of flame graphs: widths against folded stacks, differences against the tables, and hostile
-names.
+"""Tests of flame graphs: widths must agree with folded stacks, differences must agree with the
+tables, and hostile names of functions must do no harm.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ HOSTILE = "main;</title><script>alert(1)</script>&\"'\x00\u202e]]>"
 
 
 def drawn(svg):
-    """Yield the title, x, row and width of each box of a picture, as an XML parser reads them."""
+    """Yield (title, x, y, width) of each box of an SVG, as an XML parser reads them."""
     tag = "{http://www.w3.org/2000/svg}"
     for group in ET.fromstring(svg).iter(f"{tag}g"):
         box = group.find(f"{tag}rect")
@@ -53,8 +53,9 @@ def drawn(svg):
 
 
 def nanoseconds(profiles, server):
-    """Return the nanoseconds of each path from the first function, as readers of folded stacks sum
-    them.
+    """Return (depth, function) -> nanoseconds, as programs that read folded stacks compute them.
+
+    The time of a function contains the time of the functions that it calls.
     """
     found = Counter()
     for line in folded(profiles.stacks_of(server, LOAD)).splitlines():
@@ -178,7 +179,10 @@ LOOKS = {"axum": KNOWN["rust", "axum"], "gin": KNOWN["go", "gin"]}
 
 
 def test_a_server_without_a_trial_has_a_graph():
-    """A server without a trial has a graph: the run may have had time for a profile only."""
+    """A server with a profile but without a trial has a flame graph.
+
+    The time of a run may have sufficed only for the profile.
+    """
     names = [each.name for each in pictures.blocks(profiles_of(US), {}, LOAD, "a load", SOURCE)]
     assert names == ["gin minus axum, a load", "axum, a load", "gin, a load"]
 
@@ -201,8 +205,9 @@ def test_names_are_legible_on_every_colour(look):
 
 
 def test_the_files_of_others_are_those_of_the_registry():
-    """The files from other projects are the registry's: each has its licence, and the hash that was
-    taken from the package.
+    """Each file from another project is unchanged, and its licence is listed.
+
+    Its hash must be that of the file in the package registry, which origins.toml records.
     """
     folder = Path(markup.__file__).with_name("viewer")
     files = tomllib.loads((folder / "origins.toml").read_text())["file"]

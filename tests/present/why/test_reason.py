@@ -1,4 +1,7 @@
-"""Tests of where the reason for a difference is told: in a post, and beside a trial's spikes."""
+"""Tests of the reason why one server takes more CPU time than another, as profiles show it.
+
+A post gives the reason. The page about the spikes of a trial says what the server runs.
+"""
 
 from dataclasses import replace
 
@@ -27,7 +30,7 @@ def of_load(profiles, load=LOAD):
 
 @pytest.fixture
 def tables():
-    """Return a run of six blocks whose trial ids are as the lab makes them: bNN-SERVER-LOAD."""
+    """Return a run of six blocks whose trial ids have the lab's form, bNN-SERVER-LOAD."""
     made = tables_of("six of wrk")
     names = made.trials["trial_id"].str.replace(r"^(.*)-b(\d+)$", r"b0\2-\1", regex=True)
     return replace(made, trials=made.trials.assign(trial_id=names))
@@ -52,13 +55,14 @@ def test_a_post_without_a_sure_reason_has_none(tables, monkeypatch):
     same = {"axum": US["axum"], "gin": US["axum"]}
     monkeypatch.setattr(figures, "profiles_of", lambda _: of_load(profiles_of(same, noise_us=1.0)))
     assert chapters.reason(story(tables)) == []
-    # A server alone is compared to no other.
+    # If only one server was profiled, there is nothing to compare.
     assert reason(of_load(profiles_of({"axum": US["axum"]})), LOAD) == ""
 
 
 def test_a_server_of_fixed_bodies_is_never_the_base():
-    """A server of fixed bodies is never the base, though it is the cheapest: nginx shows only how
-    much the machine can do.
+    """A server that sends only fixed bodies is not the base if two other servers can be compared.
+
+    nginx takes the least CPU time, but it only shows how much the machine can do.
     """
     cheap = {"main": ("HTTP", 1.0), "main;tcp_[k]": ("kernel network", 8.0)}
     profiles = of_load(profiles_of({**US, "nginx": cheap}, noise_us=0.1))

@@ -1,5 +1,5 @@
-"""Tests of profiles with known numbers: means, intervals, differences, sentences and files for
-viewers.
+"""Tests of means, intervals, differences, sentences and exported files, with profiles whose numbers
+are known.
 """
 
 import numpy as np
@@ -16,8 +16,10 @@ PLACES = (1, 2, 5, 6, 9, 10)
 
 
 def profiles_of(us, noise=0.0, seed=1):
-    """Return profiles of servers that take these µs per request by category, with noise from slice
-    to slice.
+    """Return profiles of servers with known CPU times.
+
+    `us` maps server -> category -> mean CPU time per request, in µs. `noise` is the standard
+    deviation of this time between slices, in µs.
     """
     random = np.random.default_rng(seed)
     stacks, slices = [], []
@@ -78,7 +80,7 @@ def test_a_sentence_names_only_what_is_sure():
     assert "in the kernel's network code, " in said
     assert "in scheduling" in said
     assert "HTTP" not in said
-    # The order of the two does not change the sentence.
+    # The sentence is the same if the two servers are exchanged.
     assert difference_words(axum.less(gin)) == said
 
 
@@ -89,9 +91,10 @@ def test_equal_servers_are_too_close_to_tell():
 
 
 def test_noise_excludes_zero_in_one_of_twenty():
-    """Of differences that are only noise, one in twenty is called sure.
+    """If a difference is only noise, it is called sure in at most about one of twenty cases.
 
-    There are 2000 differences over six slices, and each category alone keeps its 95 %.
+    The test draws 2000 differences over six slices. This is the rate of a single category: there is
+    no correction for several categories.
     """
     random = np.random.default_rng(7)
     slices = random.poisson(40, size=(2000, 6)) - random.poisson(40, size=(2000, 6))

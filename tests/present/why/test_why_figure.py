@@ -1,4 +1,4 @@
-"""Tests of the figure of profiles, on a run without profiles and on one with known ones."""
+"""Tests of the figure of profiles, with a run without profiles and a run with known profiles."""
 
 import numpy as np
 import pandas as pd
