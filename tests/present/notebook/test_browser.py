@@ -1,5 +1,5 @@
-"""Tests of the pages in a browser: at three widths, light and dark, for a screen reader, by
-keyboard, and on paper.
+"""Tests of the pages in a real browser: at three widths, in light and dark, with the rules for
+screen readers, by keyboard, and in print.
 """
 
 import shutil
@@ -24,7 +24,7 @@ from runner.store import find_run
 WIDTHS = (1280, 700, 390)
 THEMES = ("light", "dark")
 LEAST = {"bundle": (1, 0), "bundle report": (5, 3), "report": (5, 3)}
-"""Page -> a number of figures, and one of tables, which it has more than."""
+"""Page -> (figures, tables); the page must have more figures and tables than these numbers."""
 PAGES = tuple(LEAST)
 
 needs_chromium = pytest.mark.skipif(
@@ -35,8 +35,9 @@ pytestmark = [pytest.mark.long, needs_chromium]
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return the bundle's page and the report's pages by name, made anew of the sample in a lab of
-    their own.
+    """Return the paths of the bundle's pages and of the report's pages, by name.
+
+    The pages are made from the sample in a separate lab.
     """
     lab = made_once(tmp_path_factory, "pages-of-the-sample", make_pages)
     report = sorted((lab / "figures" / "sample").glob("*.html"))
@@ -48,12 +49,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def make_pages(folder: Path) -> None:
-    """Publish the sample and build its report at the same time, in a lab of their own."""
+    """Publish the sample and build its report at the same time, in a separate lab in `folder`."""
     lab = bare_lab(folder)
     shutil.copytree(ROOT / "data" / "sample", lab / "data" / "sample")
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as beside:
         patch.setenv("BENCH_ROOT", str(lab))
-        # its kernels are processes of their own, so both go on at once
+        # The kernels of the report are separate processes, so this really runs at the same time.
         report = beside.submit(build_report, find_run("sample"))
         publish(find_run("sample"), lab / "bundle", print)
         report.result()
@@ -90,7 +91,10 @@ def test_every_page_of_a_report_is_sound_on_a_phone_at_night(chromium, pages):
 
 @pytest.mark.parametrize("name", ["bundle report", "report"])
 def test_a_wide_table_scrolls_by_keyboard(chromium, pages, name):
-    """A wide table scrolls by keyboard, and the first heading of its rows stays in sight."""
+    """A wide table can be scrolled with the keyboard.
+
+    The first column of row headings stays in sight, and the page itself does not scroll.
+    """
     with b.opened(chromium, pages[name], 700) as (page, _):
         wide = "e => e.scrollWidth > e.clientWidth + 100"
         box = next(box for box in page.locator(".table:has(.second)").all() if box.evaluate(wide))
@@ -109,7 +113,7 @@ def test_a_wide_table_scrolls_by_keyboard(chromium, pages, name):
 
 @pytest.mark.parametrize("name", ["bundle", "bundle report", "report"])
 def test_no_main_table_scrolls_sideways_on_a_phone(chromium, pages, name):
-    """On a phone, the post's table fits, and wider tables show each row as a card."""
+    """On a narrow screen, the post's table fits, and wider tables show each row as a card."""
     too_wide = "e => e.scrollWidth > e.clientWidth"
     tables = ".table" if name == "bundle" else ".table:has(.cards)"
     with b.opened(chromium, pages[name], 390) as (page, _):
@@ -151,7 +155,7 @@ def test_a_page_prints_on_a4_without_cutting_anything(chromium, pages, name, the
     with b.opened(chromium, pages[name], 1280, theme) as (page, _):
         pdf = b.printed(page)
         assert 3 < b.sheets(pdf) < 60
-        if name != "report":  # the bundle's figures are vectors, and the report's are pixels
+        if name != "report":  # its figures are PNG, whose colours cannot be found in a PDF
             assert INK in b.inks(pdf) and not b.inks(pdf) & {MOON, NIGHT}
         assert b.print_faults(page) == []
         assert (
@@ -234,6 +238,6 @@ def test_the_checks_see_contrast_and_what_a_page_asks_for(sound):
     with sound(f"{lines}<img alt='x' src='http://127.0.0.1:9/x.png'>") as (page, asked):
         assert b.contrasts(page, "#a") == [
             pytest.approx(4.48, abs=0.01)
-        ]  # the ratio as contrast checkers print it
+        ]  # the ratio that contrast checkers print for #777 on white
         assert b.contrasts(page, "#b") == [pytest.approx(21)]
         assert "http://127.0.0.1:9/x.png" in b.foreign(asked)

@@ -1,5 +1,7 @@
-"""Tests of notebooks: papermill executes them, they fail with one sentence, and they are exported
-as pages that load nothing.
+"""Tests of notebooks.
+
+papermill can execute a notebook, a notebook fails with one sentence, and a notebook is exported as
+a page that loads nothing.
 """
 
 import fcntl
@@ -37,10 +39,11 @@ from runner.store import find_run
 CELLS = ("distributions", "cpu-by-rate", "cpu-of-a-trial", "wrk-matrix", "percentiles-over-time")
 EXPLORED = tuple(f"explore-{cell}" for cell in CELLS)
 PARAMETERS = {"compare": {"run_a", "run_b"}, "history": {"runs"}, "audit": {"files"}}
-"""The parameters of the notebooks that are not about one run."""
+"""Notebook -> its parameters, for the notebooks that are not about a single run."""
 FIGURES = charts("report").keys() - {"cpu-peaks", "ratios"}
-"""The report's figures that the synthetic sample has data for: it has no load at an offered rate,
-and only three trials.
+"""The figures of the report for which the synthetic sample has data.
+
+The sample has no load at an offered rate, and only three trials.
 """
 OF_WRK = {"wrk-requests", "wrk-cpu-per-request"}
 STORED_FIGURES = charts("postgres")
@@ -48,7 +51,7 @@ STORED_FIGURES = charts("postgres")
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a lab of its own, with the real notebooks and a synthetic sample."""
+    """Return a separate lab with the real notebooks, a synthetic sample and another run."""
     lab = bare_lab(tmp_path_factory.mktemp("lab"))
     synthetic_run.build(lab / "data" / "sample")
     synthetic_run.build(lab / "data" / "runs" / synthetic_run.RUN_ID, trials=1, wrk=False)
@@ -57,7 +60,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def kernels(in_lab: Path) -> Iterator[Kernels]:
-    """Yield one kernel in that lab, which runs one notebook after the other."""
+    """Yield a pool with one kernel in the lab; this kernel runs one notebook after the other."""
     with Kernels(1) as ready:
         yield ready
 
@@ -150,12 +153,12 @@ def test_a_wrong_parameter_is_one_sentence_and_an_error(lab, tmp_path, parameter
 
 @pytest.fixture(scope="module")
 def report(in_lab: Path) -> dict[Path, list[str]]:
-    """Return the pages of the sample, each with the names of its figures."""
+    """Build the pages of the sample; return page -> names of the page's figures."""
     return notebooks.build_report(find_run("sample"))
 
 
 def differing(before: bytes, now: bytes) -> list[tuple[str, str]]:
-    """Return the first five lines of a file that have changed, before and now, cut short."""
+    """Return (old line, new line) of the first five lines that differ, cut to 200 characters."""
     lines = zip_longest(before.decode().splitlines(), now.decode().splitlines(), fillvalue="")
     return [(a[:200], b[:200]) for a, b in lines if a != b][:5]
 
@@ -218,8 +221,9 @@ def test_build_report_of_a_run_with_a_database(in_lab):
 
 @pytest.mark.long
 def test_kernels_that_have_just_worked_end_without_a_word(capfd):
-    """Kernels that end while they make an empty namespace print no traceback, as one report in
-    three did.
+    """A kernel that is ended while it makes an empty namespace prints no traceback.
+
+    Before this was repaired, every third report printed one.
     """
     for _ in range(3):
         with Kernels(1) as kernels, kernels.one() as kernel:
@@ -228,10 +232,10 @@ def test_kernels_that_have_just_worked_end_without_a_word(capfd):
 
 
 def test_a_notebook_begins_when_the_variables_of_the_last_are_forgotten(tmp_path, monkeypatch):
-    """A notebook begins only when the kernel has forgotten the variables of the last one.
+    """A notebook begins only after the kernel has forgotten the variables of the last notebook.
 
-    The requests to forget and to execute have connections of their own, and a kernel takes them in
-    any order.
+    The request to forget and the request to execute are sent over different connections. A kernel
+    may handle them in any order, so the second request must wait for the first.
     """
     done = tmp_path / "done"
     slow = f"import time, pathlib; time.sleep(0.5); pathlib.Path({str(done)!r}).touch()"
@@ -293,7 +297,10 @@ def test_a_figure_without_data_is_left_out(name, is_shown, in_lab):
 
 
 def explored(notebook: Path) -> dict[str, tuple[bool, str]]:
-    """Return for each cell with a picture whether it shows one, and the words that it shows."""
+    """Return name of a cell -> (whether the cell shows a picture, the words that the cell shows).
+
+    The cells are those of CELLS.
+    """
     cells = {
         cell.id: cell.outputs
         for cell in nbformat.read(notebook, as_version=4).cells

@@ -21,7 +21,10 @@ from runner.present.look import markup
 from runner.present.notebook import explore_page, parts
 
 MOST_DIGITS = 4
-"""The most significant digits of a number that is no count; a count has no decimal point."""
+"""A number with a decimal point may have at most this many significant digits.
+
+A number without a decimal point is a count and may have more.
+"""
 DECIMAL = re.compile(r"(?<![\w.,:])(\d[\d,]*\.\d+)(?![\w.]*[\w:])")
 AS_A_COMPUTER = (
     re.compile(r"\de[+-]\d"),
@@ -30,8 +33,9 @@ AS_A_COMPUTER = (
     re.compile(r"\\math|\d\^\{?"),
 )
 WITHOUT_COMMA = re.compile(r"(?<![\w.,-])\d{5,}(?![\w.])")
-"""A number on an axis that is hard to read without a comma; elsewhere such digits are parts of
-names.
+"""A number of five or more digits without a comma.
+
+It is looked for only in figures. Elsewhere such digits may be parts of names.
 """
 
 
@@ -70,7 +74,7 @@ def of_chart(chart: Chart) -> Iterator[str]:
 
 
 def of_run(tables: Tables) -> Iterator[tuple[str, str]]:
-    """Yield all texts of a run's pages, each with the name of its part or figure."""
+    """Yield (name of a part or figure, text) for all texts on the pages of a run."""
     for name, chart in charts_of(tables).items():
         yield from ((name, text) for text in of_chart(chart))
     case = subjects_of(tables)[Case]
@@ -119,7 +123,7 @@ def test_numbers_in_drawn_figures_are_those_of_a_person(run: str) -> None:
 
 
 def explored(run: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[set[str], str]]:
-    """Return the unreadable numbers and words of each figure on the page that explores a run."""
+    """Return figure -> (unreadable numbers, alt text), for the page that explores a run."""
     found: dict[str, tuple[set[str], str]] = {}
 
     def keep(_: object, name: str, figure: Figure, alt: str) -> None:

@@ -1,5 +1,6 @@
-"""Tests of the notebook about CPU spikes: it shows pictures if nobody is there to read it, and
-widgets to a reader.
+"""Tests of the notebook about CPU spikes.
+
+If a program executes the notebook, it shows pictures. If a reader has opened it, it shows widgets.
 """
 
 import base64
@@ -45,7 +46,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return lab
 
 
-# --- with nobody there ----------------------------------------------------------------------------
+# --- executed by a program ------------------------------------------------------------------------
 
 
 @pytest.mark.long
@@ -66,8 +67,8 @@ def test_the_report_has_the_page_without_widgets(in_lab: Path) -> None:
     )
     assert "axum 0 spikes" in text and "Machine" in text
     assert {path.name for path in out.parent.iterdir()} >= {"cpu-spikes.png", "cpu-spikes.svg"}
-    # The title is part of the picture, so the page has only its alternative text, whose words
-    # differ.
+    # The title is drawn in the picture, so it is no text of the page. The page has the alternative
+    # text, which has other words.
     assert "5 CPU spikes" not in page and "the highest, " in page
     with pytest.raises(LabError, match="no notebook"):
         notebooks.build_report(find_run("empty"))
@@ -122,8 +123,9 @@ def test_a_run_without_samples_says_so(in_lab: Path, capsys: pytest.CaptureFixtu
 
 
 def known_cpu(lab: Path, at_s: float) -> float:
-    """Return the CPU of gin's server in the window that contains this second, from the table
-    itself.
+    """Return the CPU use of gin in the window that contains the second `at_s`.
+
+    The value is read from the stored table.
     """
     rows = pd.read_parquet(lab / "data" / "sample" / "tables" / "resources.parquet")
     inside = (rows["t_s"] - rows["dt_s"] < at_s) & (at_s < rows["t_s"])
@@ -137,7 +139,7 @@ def test_each_panel_says_what_it_shows_at_a_second(in_lab: Path) -> None:
     assert cpu(4.12, 7.0) == f"gin, 4.12 s: {number(known_cpu(in_lab, 4.12))} % of a core"
     assert (
         known_cpu(in_lab, 4.12) > 70 > known_cpu(in_lab, 3.02)
-    )  # within its first spike, and before it
+    )  # 4.12 s is within gin's first spike, and 3.02 s is before it
     assert cpu(99.0, 7.0) == "gin, 99.00 s: – % of a core"
     assert rate(4.12, 0.0).endswith(" requests/s") and "p50 " in latency(4.5, 1.0)
     assert latency(31.5, 2.5) == "31.50 s: the pointer is at 2.50 ms"
@@ -147,12 +149,13 @@ def test_each_panel_says_what_it_shows_at_a_second(in_lab: Path) -> None:
     assert events(1.0, others) == "1.00 s: none of these"
 
 
-# --- with a reader in front of it -----------------------------------------------------------------
+# --- opened by a reader ---------------------------------------------------------------------------
 
 
 def run_cells(client: Any, *sources: str, reader: bool) -> list[dict[str, Any]]:
-    """Execute cells as a front end (the program that shows a notebook) does; return what they
-    display.
+    """Execute cells in the way in which a front end does; return what the cells display.
+
+    A front end is the program in which a reader opens a notebook.
     """
     displayed: list[dict[str, Any]] = []
 
@@ -179,15 +182,15 @@ move = {"type": "motion_notify", "button": 0, "buttons": 0}
 move |= {"modifiers": [], "guiEvent": {}, **where}
 canvas._handle_message(canvas, move, [])
 canvas._message"""
-"""Code that moves the pointer as the front end says that a reader moved it.
+"""Code that sends the widget the event of a reader who moves the pointer.
 
-Its value is the message that the widget then shows below the figure.
+The value of the code is the message that the widget then shows below the figure.
 """
 
 
 @pytest.fixture(scope="module")
 def client(lab: Path) -> Any:
-    """Yield a client of one kernel, for all tests."""
+    """Yield a client of a kernel that all tests of this module share."""
     manager, client = start_new_kernel(cwd=str(lab), env={**os.environ, "BENCH_ROOT": str(lab)})
     yield client
     client.stop_channels()
@@ -195,9 +198,7 @@ def client(lab: Path) -> Any:
 
 
 def test_the_front_end_says_whether_somebody_is_there(client: Any) -> None:
-    """The kernel learns from the request to execute code whether somebody is there to read the
-    output.
-    """
+    """The kernel knows whether a reader is there: each request to execute code says so."""
     ask = "from runner.present.notebook.pages import has_reader\nhas_reader()"
     for reader in (True, False):
         assert run_cells(client, ask, reader=reader)[-1]["text/plain"] == str(reader)
@@ -211,13 +212,13 @@ def test_a_reader_chooses_the_trial_and_everything_follows(lab: Path, client: An
     first = run_cells(client, OPEN, *CELLS, reader=True)
     assert (
         sum(WIDGET in data for data in first) == 4
-    )  # the controls, a placeholder for each part, and in one of them the figure
+    )  # the controls, two placeholders, and the figure in one of the placeholders
     assert any(f"Trial {GIN}" in data.get("text/plain", "") for data in first)
     chosen = run_cells(client, f"{trial} = {AXUM!r}", reader=True)
     assert any(f"Trial {AXUM}" in data.get("text/plain", "") for data in chosen)
     assert (
         sum(WIDGET in data for data in chosen) == 1
-    )  # only the figure is new; the placeholders are the old ones
+    )  # only the figure is new; the placeholders stay
     cut = run_cells(
         client, f"{part} = (4.0, 9.0)", "(page.view.start_s, page.view.stop_s)", reader=True
     )
@@ -232,7 +233,7 @@ def test_a_reader_chooses_the_trial_and_everything_follows(lab: Path, client: An
     )
     (picture,) = [data["image/png"] for data in run_cells(client, explore, reader=True)]
     assert imread(io.BytesIO(base64.b64decode(picture))).shape[1] == 1050
-    assert not (lab / "figures").exists()  # to look around changes no file
+    assert not (lab / "figures").exists()  # looking at a run writes no file
 
 
 def test_a_reader_zooms_and_reads_values_under_the_pointer(lab: Path, client: Any) -> None:
@@ -240,7 +241,7 @@ def test_a_reader_zooms_and_reads_values_under_the_pointer(lab: Path, client: An
     shown = run_cells(client, OPEN, "page.show_figure('cpu-spikes')", reader=True)
     assert (
         sum(WIDGET in data for data in shown) == 2
-    )  # the placeholder of the figure, and in it the figure
+    )  # the placeholder of the figure, and the figure in it
     # the CPU is given in words, too
     assert any("CPU of server" in data.get("text/plain", "") for data in shown)
     zoom = (
@@ -253,5 +254,5 @@ def test_a_reader_zooms_and_reads_values_under_the_pointer(lab: Path, client: An
     other = f"old = page.canvas\npage.choose({AXUM!r})\n(old.comm is None, page.canvas is old)"
     assert (
         run_cells(client, other, reader=True)[-1]["text/plain"] == "(True, False)"
-    )  # no widget is left over
+    )  # the old widget is closed
     assert not (lab / "figures").exists()

@@ -1,5 +1,7 @@
-"""Tests of the page about one trial: what two clients saw, Little's law, CPU and the verdict, all
-from the run's tables.
+"""Tests of the page about one trial.
+
+The page shows what two clients measured, Little's law, CPU use and the verdict. All of its numbers
+must be those of the run's tables.
 """
 
 import re
@@ -47,7 +49,7 @@ NEWER = (
         "objective_kept",
     ),
 )
-"""The columns that runs of earlier versions lack."""
+"""The columns that are missing in runs of earlier versions of the lab."""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +59,10 @@ def case() -> Case:
 
 @pytest.fixture(scope="module")
 def stored() -> pd.DataFrame:
-    """Return the trials as they are on disk, by trial id; the words must agree with them."""
+    """Return the trials as they are on disk, indexed by trial id.
+
+    The words of the page must agree with these numbers.
+    """
     return pd.read_parquet(folder_of("probed").table("trials")).set_index("trial_id")
 
 
@@ -76,10 +81,9 @@ def test_the_trial_is_the_median_of_the_server_with_the_largest_difference(
 
 
 def test_one_extreme_trial_is_not_shown_for_its_server() -> None:
-    """The trial that is shown for a server is the one in the middle, not an extreme one.
+    """Of a server's trials, the page shows the one whose median response time is in the middle.
 
-    The medians of the three trials are 10, 20 and 900 times the probe's, and the one with 20 is
-    shown.
+    The three trials have medians of 10, 20 and 900 ms, so the trial with 20 ms is shown.
     """
     tables = tables_of("probed")
     closed = tables.trials[
@@ -96,8 +100,9 @@ def test_one_extreme_trial_is_not_shown_for_its_server() -> None:
 
 
 def test_a_trial_can_be_named_unless_unknown_or_failed() -> None:
-    """A trial can be chosen by its name; the name of an unknown or failed one is refused in one
-    sentence.
+    """A trial can be chosen by its name.
+
+    If there is no trial of this name, or if the trial failed, the name is refused in one sentence.
     """
     tables = tables_of("probed")
     name = "echo-experiments-vus3000-b2"
@@ -145,9 +150,9 @@ def test_the_words_about_two_clients_have_the_tables_numbers(
 def test_a_percentile_needs_enough_requests(
     case: Case,
 ) -> None:
-    """A percentile is given only if the trial has enough requests.
+    """The words give a percentile only if the trial has enough requests for it.
 
-    A slow probe is not said to have been spared the wait.
+    If the probe was not much faster than k6, the words do not say that k6's wait was not needed.
     """
     few = with_row(case, requests=2000.0)
     said = evidence.generator_said(few)
@@ -173,7 +178,8 @@ def test_the_figure_has_both_medians_and_only_the_load(case: Case) -> None:
     assert np.allclose(medians, synthetic_rates.MEDIAN_MS, rtol=0.05)
     for name in ("k6", "probe"):
         ((x, share),) = lines(figure, 0, name)
-        # In the logarithm of latency a log-normal is symmetric: its mode there is its median.
+        # The logarithm of a log-normal latency has a symmetric distribution, so its peak is at the
+        # median.
         assert x[np.argmax(share)] == pytest.approx({"k6": 280, "probe": 0.25}[name], rel=0.12)
 
 
@@ -218,7 +224,7 @@ def test_servers_differ_in_cpu_per_request(case: Case) -> None:
 def test_the_figure_of_cpu_has_what_was_used_and_what_was_given(case: Case) -> None:
     figure = picture("verdict-cpu", case)
     ((_, server),) = lines(figure, 0, "server")
-    assert np.median(server) == pytest.approx(90, rel=0.01)  # 0.1 ms for each of 9,000 requests/s
+    assert np.median(server) == pytest.approx(90, rel=0.01)  # 9,000 requests/s of 0.1 ms
     assert all(lines(figure, panel, "given")[0][1][0] == 100 for panel in (0, 1))
     assert "Server: gin" in words(figure) and "Generator: k6" in words(figure)
 
@@ -258,7 +264,7 @@ def test_every_verdict_of_the_lab_has_a_meaning() -> None:
 def test_an_older_run_without_a_probe_says_so(
     tmp_path: Path,
 ) -> None:
-    """A run of an earlier version, without a probe, says that it has none, and shows the rest."""
+    """The page about an older run says that the run has no probe, and shows everything else."""
     old = read(
         synthetic_rates.forget(synthetic_rates.build(tmp_path, blocks=2, rates=False), *NEWER)
     )
@@ -301,7 +307,7 @@ def test_bench_report_makes_a_page_of_each_kind(in_lab: Path) -> None:
     every = ("report", "cpu_spikes", "explore", "published", "rates", "verdict")
     assert list(pages) == [f"{name}.html" for name in every]
     named = {name for names in report.values() for name in names if not name.startswith("explore-")}
-    # the run has no load by wrk, and two blocks only
+    # the run has no load by wrk, and its two blocks are too few for ratios
     without_data = {"ratios", "wrk-requests", "wrk-cpu-per-request"}
     assert named == {
         *(FIGURES.keys() - without_data),
