@@ -31,9 +31,10 @@ Compared = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def make(bare_lab: Path) -> Make:
-    """Return a function that makes a run in a lab of its own, with 1 % of noise.
+    """Return a function that makes a run with 1 % of noise in a separate lab; it returns the name.
 
-    It takes factors of servers' columns, and other facts of the manifest.
+    The function takes the name of the run, factors by which columns of servers are multiplied, and
+    facts of the manifest.
     """
 
     def run(name: str, *shape: Any, **facts: Any) -> str:
@@ -47,8 +48,9 @@ def make(bare_lab: Path) -> Make:
 
 @pytest.fixture
 def compared(make: Make, bench: Any) -> Compared:
-    """Return a function that compares a plain run to a varied one: what `bench compare --json`
-    says.
+    """Return a function that compares a plain run to a varied run.
+
+    The function returns the output of `bench compare --json`.
     """
 
     def run(*shape: Any, **facts: Any) -> dict[str, Any]:
@@ -60,7 +62,7 @@ def compared(make: Make, bench: Any) -> Compared:
 
 
 def masked(column: str, value: object, ids: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
-    """Return a function that changes a column of the trials whose identifiers match."""
+    """Return a function that sets a column of a table to `value` for trials whose ids match."""
     return lambda table: table.assign(
         **{column: table[column].mask(table["trial_id"].str.match(ids), value)}
     )
@@ -81,8 +83,8 @@ def test_equal_runs_are_ties_and_say_what_they_could_have_shown(compared):
     assert {row["verdict"] for row in found["comparisons"]} == {"tie"}
     row = find(found, "axum", "requests/s")
     assert row["ratio"]["low"] < 1 < row["ratio"]["high"] and row["ratio"]["blocks"] == 0
-    # 1 % of noise and six trials a side: 80 % power at 5 % / 54 takes about 5.5 standard errors of
-    # 0.58 %.
+    # A power of 80 % at a level of 5 % / 54 needs a difference of about 5.5 standard errors. With
+    # 1 % of noise and six trials a side, a standard error is 0.58 %.
     assert 1.02 < row["detectable"] < 1.05
     assert (row["a"]["trials"], row["b"]["trials"]) == (6, 6)
     assert row["a"]["confidence"] == row["b"]["confidence"] == pytest.approx(0.95)
@@ -147,7 +149,7 @@ def test_fewer_than_five_trials_are_values_without_a_claim(make, bench):
     row = find(json.loads(out), "axum", "requests/s")
     assert (
         code == 1 and "Nothing could be decided" in err
-    )  # a check that could decide nothing must not say that all is well
+    )  # if nothing could be decided, the check must not pass
     assert row["verdict"] == "not enough trials" and row["ratio"] is None and row["p"] is None
     assert row["b"]["value"] == pytest.approx(39_000, rel=0.1)
     assert (row["b"]["trials"], row["b"]["confidence"]) == (4, None)
@@ -251,7 +253,7 @@ def test_what_no_common_cell_depends_on_may_differ(make, bench):
             {("axum", "served_rps"): 0.9},
             "9.9",
             None,
-        ),  # its interval reaches about a percent to either side, so it does not lie beyond
+        ),  # the interval reaches 1 % to either side, so not all of it is worse by 9.9 %
         ({("axum", "served_rps"): 0.9}, "15", None),
         ({("axum", "served_rps"): 1.2}, "0", None),
         ({("gin", "server_cpu_ms_per_request"): 1.1}, "5", ("gin", "CPU ms/request")),
@@ -291,10 +293,10 @@ def test_wrong_usage_is_exit_code_two(arguments, words, make, bench):
 
 @pytest.mark.long
 def test_equal_runs_are_called_different_in_at_most_5_percent(make, bench):
-    """At most 5 % of pairs of equal runs are called different.
+    """Equal runs are called different in at most 5 % of the pairs, as far as fifteen pairs show.
 
-    Fifteen pairs have some fifty comparisons each. Without Holm's correction, most pairs would name
-    a difference.
+    Each pair has some fifty comparisons. Without Holm's correction, at least one comparison of most
+    pairs would show a difference.
     """
     names = [make(f"run{number}") for number in range(9)]
     named = 0
@@ -330,9 +332,9 @@ Weeks = Callable[..., list[RunFolder]]
 
 @pytest.fixture
 def weeks(bare_lab: Path) -> Weeks:
-    """Return a function that makes weekly runs.
+    """Return a function that makes `count` weekly runs.
 
-    From the run with number `worse` on, gin takes 1.2 times as much CPU per request.
+    From the run with number `worse` on, gin takes 1.2 times as much CPU time per request.
     """
 
     def make(count: int, worse: int = 99) -> list[RunFolder]:
@@ -454,8 +456,9 @@ def test_the_command_says_it_and_fails_on_request(weeks, bench):
 
 
 def test_runs_are_appended_to_a_folder_as_they_come(weeks, bench, tmp_path):
-    """Runs are appended to a folder as they come: one a week, of which only the copy in the folder
-    is kept.
+    """`bench history --append` copies each new run into a folder, and shows all runs of the folder.
+
+    So a machine may keep only the folder: one run is added to it each week.
     """
     kept = tmp_path / "kept"
     for number, run in enumerate(weeks(6, worse=4), start=1):

@@ -1,4 +1,4 @@
-"""Tests of the page that compares two runs: it says and draws what `bench compare` finds."""
+"""Tests of the page that compares two runs: it must show what `bench compare` finds."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ WORSE = {("axum", "served_rps"): 0.8, ("gin", "server_cpu_ms_per_request"): 0.7}
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a lab with a run, one that differs from it, and one from another machine."""
+    """Return a lab with three runs: a run, a run with other results, and one of another machine."""
     folder = bare_lab(tmp_path_factory.mktemp("lab"))
     runs = folder / "data" / "runs"
     varied(runs / "one", artifacts={"axum": "aa", "gin": "bb"})
@@ -63,7 +63,7 @@ def test_the_page_says_what_the_terminal_says(in_lab, found, bench, tmp_path):
     for sentence in (
         *(LOAD, "nginx: wrk-matrix, close, 1 connection Only in one", "detectable"),
         "so their differences are due to something else: axum.",
-        # the loads of axum with 10 to 1000 connections, without the open loop
+        # five loads of axum with 10 to 1000 connections; the open load is none of them
         "whole interval is worse by more than 10 %): 5.",
     ):
         assert sentence in text
@@ -120,8 +120,9 @@ def test_a_notebook_that_lacks_a_parameter_is_refused(in_lab, tmp_path):
 
 
 def test_the_figure_has_the_intervals_and_the_border(lab, found):
-    """The figure shows the intervals with ties as hollow marks, and the border beyond which a
-    change is a regression.
+    """The figure shows the interval of each ratio, with a hollow mark if the ratio is a tie.
+
+    It also shows the border beyond which a change is a regression.
     """
     trials = pd.read_parquet(lab / "data" / "runs" / "one" / "tables" / "trials.parquet")
     chart = compare.ratios(found, identities(trials))
@@ -140,10 +141,11 @@ def test_the_figure_has_the_intervals_and_the_border(lab, found):
 
 
 def test_noise_of_one_program_under_two_labels_is_a_tie(tmp_path):
-    """A difference is a tie if one program under two labels differs as much within a run.
+    """A difference between two runs is a tie if, within a run, two labels of one program differ as
+    much.
 
-    gin is declared a copy of axum, and it is 6 % slower: a difference between the runs is noise up
-    to that size only.
+    gin is declared a second label of axum, and is 6 % slower than axum. So differences of up to 6 %
+    between the runs are noise, but larger differences are not.
     """
     copies = {"campaign": synthetic_run.manifest()["campaign"] | {"copies": [["gin", "axum"]]}}
     faster = {("axum", "served_rps"): 1.04, ("nginx", "server_cpu_ms_per_request"): 1.5}
