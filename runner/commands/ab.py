@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from runner.store import RunFolder
 
 EXIT_CODES = {"worse": 3, "not decided": 4}
-"""Exit codes of these outcomes; the other outcomes have the exit code 0."""
+"""Exit codes of these outcomes. For any other outcome, the exit code is 0."""
 FAIL_ABOVE_PCT = 2.5
-"""Default border; slowdowns of twice this size are reliably found (docs/two-commits.md)."""
+"""Default of --fail-above. Twice this slowdown is found reliably (docs/two-commits.md)."""
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ def ab(
 def _asked(
     commits: CommitOptions, load: LoadOptions, decision: DecisionOptions, rule: Any
 ) -> Asked:
-    """Return the options of the command line; raise LabError if they do not fit together."""
+    """Return the options of the command line; raise LabError if they contradict each other."""
     from runner.planning.search import Objective
     from runner.running.two_commits import Asked
 
@@ -303,7 +303,7 @@ def _asked(
 def _write_flame(run: RunFolder, decision: DecisionOptions) -> str | None:
     """Write the difference of the flame graphs of base and head, if the user asked for it.
 
-    Return the address for a link to it; None if it was not written.
+    Return the address for a link to the written file; None if no file was written.
     """
     from runner.present.two_commits.comparing import BASE, HEAD
     from runner.present.why import flame_pictures, flames
@@ -325,7 +325,7 @@ def _write(
 ) -> None:
     """Write the Markdown and JUnit files that the user asked for.
 
-    `link` is the address of the difference of the flame graphs, None if there is none.
+    `link` is the address of the difference of the flame graphs; None if it was not written.
     """
     from runner.present.two_commits.words import junit, markdown
 
@@ -338,7 +338,7 @@ def _write(
 def _end(found: Compared, failed: tuple[str, ...]) -> None:
     """End the program with the exit code of the outcome.
 
-    If nothing is decided and trials failed, the exit code is 1.
+    If the outcome is `not decided` and trials failed, the exit code is 1.
     """
     code = EXIT_CODES.get(found.outcome.value, 0)
     if code == EXIT_CODES["not decided"] and failed:

@@ -9,7 +9,7 @@ from runner import console
 from runner.commands.options import Html, JsonFlag, emit, write_page
 from runner.model import LabError
 
-SHOWN = 15  # findings of each severity shown on a terminal
+SHOWN = 15  # a terminal shows at most this many findings of each severity
 Files = Annotated[
     list[str],
     typer.Argument(

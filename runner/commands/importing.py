@@ -105,7 +105,7 @@ def import_(
 def _for_each(files: list[Path], values: list[T], option: str) -> list[T]:
     """Return one value for each file.
 
-    Raise LabError unless there are as many values as files. A single --name is for all files.
+    Raise LabError unless there are as many values as files. A single --name applies to all files.
     """
     if len(values) == len(files):
         return values

@@ -171,7 +171,7 @@ def _claims() -> str:
 
 
 def servers_table(servers: Sequence[Server]) -> str:
-    """Return the table of docs/servers.md: description, implemented parts, and choices."""
+    """Return the table in docs/servers.md: each server with its implemented parts and choices."""
     import pandas as pd
 
     from runner.present.look.markup import to_markdown
@@ -184,7 +184,7 @@ def servers_table(servers: Sequence[Server]) -> str:
         implements = (
             f"all{but}" if len(missing) < len(server.implements) else ", ".join(server.implements)
         )
-        # Only the first sentence of the server's notes; the rest can be read in server.toml.
+        # Show only the first sentence of the server's notes. The rest can be read in server.toml.
         chosen = re.split(r"(?<=[.;])\s", server.notes.strip(), maxsplit=1)[0].rstrip(".;")
         rows.append(
             (f"`{server.name}`", server.language, server.framework, server.tier, implements, chosen)

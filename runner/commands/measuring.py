@@ -142,9 +142,9 @@ def _capacity(run: RunFolder, campaign: Campaign, workload: Workload) -> float:
 
 
 def _begun_until(run: RunFolder, until: str | None) -> str | None:
-    """Return the original `--until` of a run; raise LabError if the user gives another one.
+    """Return the original `--until` of a run; raise LabError if the user gives another `--until`.
 
-    A resumed run keeps the original option, because its confidence level depends on it.
+    A resumed run keeps the original option, because the run's confidence level depends on it.
     """
     begun = run.manifest().until
     if until not in (None, begun):
@@ -228,8 +228,8 @@ def overhead(context: typer.Context) -> None:
 def benchmark_file(name: str) -> Path:
     """Return the path of a program in the folder `benchmarks` of a checkout.
 
-    Use the checkout that contains this program or, if there is none, the checkout that contains the
-    current folder. Raise LabError if the file is in neither.
+    Use the checkout that contains this program. If this program is in no checkout, use the checkout
+    that contains the current folder. Raise LabError if the file does not exist there.
     """
     from runner import places
 

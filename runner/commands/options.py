@@ -29,7 +29,7 @@ def engine_of(name: str) -> str:
 def page_of(name: str) -> Path:
     """Return the path of the page to write; raise LabError if it does not name an HTML file.
 
-    The command line is parsed before the command does any work, so this error comes early.
+    This function is called when the command line is parsed, so the error comes before any work.
     """
     if Path(name).suffix != ".html" or Path(name).is_dir():
         raise LabError(f"--html must name a file that ends in .html, not {name}.")
@@ -188,7 +188,7 @@ def with_data(command: Callable[..., None]) -> Callable[..., None]:
 def _with_parameters(
     command: Callable[..., None], parameters: Sequence[inspect.Parameter]
 ) -> Callable[..., None]:
-    """Return the command with these parameters as its signature, from which typer makes options."""
+    """Return the command with these parameters as its signature. typer makes options from them."""
     vars(command)["__signature__"] = inspect.Signature(parameters)
     command.__annotations__ = {each.name: each.annotation for each in parameters}
     return command
@@ -201,7 +201,7 @@ def emit(value: Any) -> None:
 
 
 def opened(run: str) -> RunFolder:
-    """Return a run, after making sure that its tables exist; raise LabError without such a run."""
+    """Return a run, after building its tables if they are missing; raise LabError without a run."""
     from runner.digest.profiles import ensure_profiles
     from runner.digest.tables import ensure_tables
 
@@ -212,7 +212,7 @@ def opened(run: str) -> RunFolder:
 
 
 def run_of(run: str) -> RunFolder:
-    """Return a run by its id, path or name; if `run` is a file of k6, import it as a run first."""
+    """Return a run by its id, path or name. If `run` is a file of k6, first import it as a run."""
     if not Path(run).is_file():
         return find_run(run)
     from runner.importing.run import found_or_imported
@@ -222,7 +222,7 @@ def run_of(run: str) -> RunFolder:
 
 
 def write_page(notebook: str, given: Mapping[str, object], page: Path | None, title: str) -> None:
-    """Execute a notebook with the parameters `given` and write its page, if a path is given."""
+    """Execute a notebook with the parameters `given` and write its page, unless `page` is None."""
     if page is not None:
         from runner.present.notebook.notebooks import build_page
 
@@ -428,8 +428,8 @@ class ApiOptions:
 def grouped(*groups: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator for a command whose first parameters are groups of options (dataclasses).
 
-    Each field of a group becomes an option of the command line, in the order of the groups. The
-    command's other parameters follow. Every field must have a default.
+    Each field of a group becomes an option of the command line, in the order of the groups. After
+    them come the command's other parameters. Every field must have a default.
     """
 
     def decorator(command: Callable[..., None]) -> Callable[..., None]:

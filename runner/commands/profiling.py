@@ -40,7 +40,10 @@ Flame = Annotated[
 
 @dataclass(frozen=True)
 class _Files:
-    """Files for the call stacks of one server under one load; None for a file not wanted."""
+    """Files to which the call stacks of one server under one load are written.
+
+    A file that the user does not want is None.
+    """
 
     folded: Path | None
     speedscope: Path | None
@@ -134,7 +137,7 @@ def _categories(profiles: Profiles, load: str) -> JsonObject:
 def _write(profiles: Profiles, loads: list[str], server: str, files: _Files) -> None:
     """Write the call stacks of one server under one load to the files that the user wants.
 
-    Raise LabError if the options leave several servers or loads, or none.
+    Raise LabError unless exactly one pair of a server and a load matches the options.
     """
     from runner.present.why import exports, flame_pictures, flames
 
@@ -163,7 +166,7 @@ def _write(profiles: Profiles, loads: list[str], server: str, files: _Files) -> 
 
 
 def _save(path: Path, text: str, noun: str) -> None:
-    """Write a file and print its path; raise LabError if it cannot be written."""
+    """Write a file and print its path; raise LabError if the file cannot be written."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

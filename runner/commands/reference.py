@@ -6,7 +6,7 @@ from typing import Any
 from runner.model import Campaign
 
 EVERYWHERE = ("help", "data")
-"""Options that every command has; the page describes them only once."""
+"""Options that every command has. The page of commands describes them only once."""
 
 
 def campaigns_table(campaigns: Sequence[Campaign]) -> str:

@@ -1,4 +1,4 @@
-"""Read the TOML of servers, workloads and campaigns into typed values; errors name the line."""
+"""Read the TOML files of servers, workloads and campaigns; errors name the file and the line."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ RESERVED = (
     "DATABASE_URL",
     "DATABASE_URL_FILE",
     "DB_POOL_SIZE",
-)  # environment variables that the lab itself sets, by the contract
+)  # environment variables that the lab itself sets, as the contract says
 USER_API = "own-api"  # name of a user's server without a server.toml, and of its campaign
 WRAPPER = "own.js"
 """Name of the module that runs a user's script.
@@ -57,7 +57,7 @@ WRAPPER = "own.js"
 The module is in workloads/, and in the run's folder beside the copy of the script.
 """
 AS_WRITTEN = "as-written.js"
-"""Module that runs a user's script whose own options give the load."""
+"""Name of the module that runs a user's script if the script's own options define the load."""
 
 
 def wrapper_name(*, as_written: bool) -> str:
@@ -72,9 +72,9 @@ def _known(kind: str, name: str, known: list[str]) -> str:
 
 
 def server_names() -> list[str]:
-    """Return the names of all folders under servers/ that have a server.toml.
+    """Return the names of all folders under servers/ that contain a server.toml.
 
-    Empty without a checkout.
+    Without a checkout, return an empty list.
     """
     checkout = places().checkout
     found = () if checkout is None else (checkout / "servers").glob("*/server.toml")
@@ -129,7 +129,7 @@ def load_workload(name: str) -> Workload:
     path = PACKAGE / "workloads" / f"{_known('workload', name, workload_names())}.toml"
     top = read_table(path)
     given = top.read(WorkloadFile)
-    # Some tools need no script; the workload's TOML file is then taken.
+    # Some tools need no script. Then the workload's TOML file takes the script's place.
     script = path.with_name(given.script or path.name)
     if not script.is_file():
         raise top.error("script", f"the script {script} does not exist")
@@ -143,8 +143,9 @@ def load_workload(name: str) -> Workload:
 def user_server(api: UserApi) -> Server:
     """Return a user's server.
 
-    If its folder has a server.toml, and the user gave no command that starts the server, the server
-    is as the server.toml describes it. Any other server implements no part of the contract.
+    If the server's folder contains a server.toml, and the user gave no command that starts the
+    server, the server is what server.toml describes. Any other server implements no part of the
+    contract.
     """
     folder = lab_root() if api.folder is None else (lab_root() / api.folder).resolve()
     if api.folder is not None and api.start is None and (folder / "server.toml").is_file():
@@ -170,7 +171,7 @@ _SIZES_OF_FORM: dict[type[Form], tuple[str, ...]] = {
     Ramp: ("from_rps", "to_rps", "steps", "step_s"),
     Duration: ("duration_s",),
 }
-"""Sizes that a `[[load]]` of each form must give in addition to its users.
+"""Sizes that a `[[load]]` of each form must contain in addition to the number of users.
 
 The first size identifies the form.
 """
@@ -184,8 +185,9 @@ _FORMS: dict[tuple[str, str], tuple[type[Form], ...]] = {
 }
 """Possible forms of a `[[load]]`, by tool and load model.
 
-A load has the first form whose identifying size is given. If it gives none of these sizes, it has
-the last form: an open load of k6 is a search, a sweep of rates, a sweep of percentages, or a ramp.
+A load has the first form whose identifying size the `[[load]]` contains. If it contains no
+identifying size, the load has the last form. So an open load of k6 is a search, a sweep of rates, a
+sweep of percentages, or otherwise a ramp.
 """
 _ALL_SIZES = (
     "vus",
@@ -193,7 +195,7 @@ _ALL_SIZES = (
     "connections",
 )
 _SHARED = tuple(SharedSettings.model_fields)
-"""Settings that a campaign can give for all of its loads, and that a load can override."""
+"""Settings that a campaign can make for all of its loads. A load can override them."""
 _SESSIONS = tuple(SessionsTable.model_fields)
 
 
@@ -263,7 +265,7 @@ def load_campaign(name: str) -> Campaign:
 def campaign_servers(campaign: Campaign) -> list[Server]:
     """Return a campaign's servers in the campaign's order.
 
-    A copy is the same server with another name.
+    A copy of a server is the same server under another name.
     """
     if campaign.owns:
         return [user_server(api) for api in campaign.owns]
@@ -274,7 +276,7 @@ def campaign_servers(campaign: Campaign) -> list[Server]:
 def campaign_workload(campaign: Campaign, name: str, scripts: Path = Path()) -> Workload:
     """Return a campaign's workload by its name.
 
-    `scripts` is the run's folder with its copy of the user's script.
+    `scripts` is the folder of the run that contains the copy of the user's script.
     """
     if not campaign.owns:
         return load_workload(name)
@@ -298,8 +300,8 @@ def campaign_workload(campaign: Campaign, name: str, scripts: Path = Path()) -> 
 def _load(table: Table, written: Collection[str], servers: Collection[str]) -> Load:
     """Return the load that a table describes.
 
-    The table may include shared settings of the campaign. `written` has only the keys that stand in
-    the load's own table.
+    The table also contains the shared settings of the campaign. `written` contains only the keys
+    that are written in the load's own table.
     """
     given = table.read(LoadTable).given()
     name = given["workload"]
@@ -345,7 +347,7 @@ def _load(table: Table, written: Collection[str], servers: Collection[str]) -> L
 def _check_sizes(
     table: Table, workload: Workload, given: Mapping[str, Any], needed: Collection[str]
 ) -> None:
-    """Raise LabError if a size is missing or unexpected, or a rate too high for the generator."""
+    """Raise LabError if a size is missing or unexpected, or if the generator cannot send a rate."""
     for key in (*_ALL_SIZES, "pool_sizes"):
         if (key in given) != (key in needed):
             verb = "needs" if key in needed else "takes no"
@@ -361,7 +363,7 @@ def _check_sizes(
 
 
 def _form_meant(workload: Workload, given: Collection[str]) -> type[Form]:
-    """Return the form of a load, by the sizes that are given."""
+    """Return the form of a load, which follows from the sizes that the load contains."""
     forms = _FORMS[workload.tool, workload.load_model]
     return next((form for form in forms if _SIZES_OF_FORM[form][0] in given), forms[-1])
 
@@ -387,9 +389,9 @@ def _check_load(table: Table, load: Load, servers: Collection[str]) -> None:
 
 
 def campaign_from_manifest(manifest: Manifest) -> Campaign:
-    """Return the campaign of a run as it ran: scaled, with the chosen servers and seed."""
+    """Return the campaign of a run as it was run: scaled, with the chosen servers and seed."""
     known = manifest.campaign.as_json()
-    # Runs of earlier versions have at most one user's API, without a name.
+    # The manifest of an earlier version contains at most one user's API, which has no name.
     apis = known.pop("own", None) or []
     text = known.pop("toml", None)
     known.pop("scale", None)
@@ -412,10 +414,10 @@ _BUILT = ("target", "build", "__pycache__")
 
 
 def inputs_of(campaign: Campaign, servers: Sequence[Server]) -> dict[str, str]:
-    """Return the SHA-256 of a campaign's source files by name.
+    """Return the SHA-256 of each of a campaign's source files, by the file's name.
 
-    These are the workloads with their scripts, the schema and settings of the database, each
-    server's server.toml, and all files of the servers that need no build.
+    The source files are the workloads with their scripts, the schema and settings of the database,
+    each server's server.toml, and all files of those servers that need no build.
     """
     files: dict[str, Path] = {}
     for folder, is_built in {

@@ -19,7 +19,10 @@ class Host:
 
     name: str
     engine: str
-    """`local`, `unix:///SOCKET`, `ssh://USER@HOST`, or `tcp://HOST:PORT` with certificates."""
+    """URL of the Docker engine: `local`, `unix:///SOCKET`, `ssh://USER@HOST` or `tcp://HOST:PORT`.
+
+    `tcp://` needs certificates.
+    """
     address: str  # IP address in the network between the hosts, to which the load is sent
     certificates: Path | None = None  # folder with ca.pem, cert.pem and key.pem (Docker's names)
     cpus: tuple[int, ...] = ()  # CPUs that the lab may use; empty if it may use all
@@ -40,7 +43,7 @@ class Hosts:
 
     @property
     def used(self) -> tuple[str, ...]:
-        """Names of the hosts that have a role, each once, the server's first."""
+        """Names of the hosts that have a role, each once; the server's host is the first."""
         return tuple(dict.fromkeys((self.server, *self.generators, self.database, self.probe)))
 
     def roles(self, name: str) -> str:

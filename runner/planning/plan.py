@@ -61,11 +61,12 @@ def cells_of(load: Load, workload: Workload, servers: Sequence[Server]) -> list[
 
 
 def plan_trials(campaign: Campaign, servers: Sequence[Server]) -> list[Trial]:
-    """Return randomised complete blocks: every cell once per block, in a seeded order.
+    """Return the trials as randomised complete blocks: each block contains every cell once.
 
-    The shuffle decides which places of a block belong to a search. The search's steps take these
-    places in ascending order, because each step depends on the results of the steps before it. The
-    trials of a session, one per server, follow each other.
+    The order within a block is random, but `campaign.seed` determines it. The shuffle decides which
+    places of a block belong to a search. The search's steps take these places in ascending order,
+    because each step depends on the results of the steps before it. The trials of a session, one
+    per server, follow each other.
     """
     cells = [
         (load.repeats, cell)
@@ -103,9 +104,9 @@ def plan_trials(campaign: Campaign, servers: Sequence[Server]) -> list[Trial]:
 
 
 def by_session(trials: Sequence[Trial]) -> list[list[Trial]]:
-    """Return the trials in their order, as lists.
+    """Return the trials in their order, grouped into lists.
 
-    A list has all trials of one session, or a single trial that is not in a session.
+    A list contains all trials of one session, or a single trial that is not in a session.
     """
     return [
         list(unit) for _, unit in groupby(trials, key=lambda trial: trial.session or trial.trial_id)
@@ -113,14 +114,14 @@ def by_session(trials: Sequence[Trial]) -> list[list[Trial]]:
 
 
 def slice_order(names: Sequence[str], slices: int, seed: str) -> list[tuple[str, int]]:
-    """Return the order in which the slices of a session are loaded, as (trial id, place).
+    """Return the order in which the slices of a session are loaded, as pairs of trial id and place.
 
     Places are numbered from 1 to `slices`, and every server is loaded once in each place. The order
     of the servers in a place is a row of a Williams design, in which each server follows each other
     server equally often (E. J. Williams, Aust. J. Sci. Res. A 2, 1949). Every second place reverses
     the order of the place before it (ABBA), so that a steady drift over two places adds the same to
-    all servers. `seed` decides which rows are used, and which server has which letter of the
-    design.
+    all servers. `seed` decides which rows of the design are used, and which server takes the place
+    of which letter in the design.
     """
     shuffler = random.Random(seed)  # noqa: S311 - reproducible on purpose
     letters = list(names)
@@ -143,7 +144,7 @@ def slice_order(names: Sequence[str], slices: int, seed: str) -> list[tuple[str,
 def _in_sequence(cells: Sequence[Cell]) -> list[Cell]:
     """Return the cells with the steps of each search in ascending order.
 
-    A search keeps the positions that its steps have in `cells`.
+    The steps of a search exchange only their own positions in `cells`; other cells do not move.
     """
     searches = [_search_id(cell) for cell in cells]
     waiting: dict[str, list[Cell]] = {}
@@ -153,7 +154,7 @@ def _in_sequence(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _search_id(cell: Cell) -> str:
-    """Return a name that all steps of a search share, or the cell's own name for any other load."""
+    """Return a name that all steps of a search share; for any other load, the cell's own name."""
     if isinstance(cell.shape, Search):
         return replace(cell, shape=replace(cell.shape, bisection=0)).cell_id
     return cell.cell_id
@@ -221,10 +222,10 @@ def choose(
 
 
 def with_rates(campaign: Campaign, capacity: Callable[[Workload], float] | None) -> Campaign:
-    """Return the campaign with rates instead of percentages of the slowest server's capacity.
+    """Replace the rates that are percentages of the slowest server's capacity by requests/s.
 
-    `capacity` returns that capacity for a workload. Raise LabError if it is None although a load
-    has percentages.
+    Return the changed campaign. `capacity` returns the slowest server's capacity for a workload.
+    Raise LabError if `capacity` is None although a load has such percentages.
     """
     if not any(isinstance(load.form, SweepOfCapacity) for load in campaign.loads):
         return campaign
@@ -243,9 +244,9 @@ def with_rates(campaign: Campaign, capacity: Callable[[Workload], float] | None)
 
 
 def with_idle(campaign: Campaign, idle: str | None) -> Campaign:
-    """Return the campaign with the state `idle` of idle CPUs for all loads.
+    """Return the campaign with `idle` as the state of idle CPUs under all loads.
 
-    If `idle` is None, the campaign is unchanged.
+    If `idle` is None, return the campaign unchanged.
     """
     if idle is None:
         return campaign
@@ -257,15 +258,15 @@ def with_idle(campaign: Campaign, idle: str | None) -> Campaign:
 
 
 def with_profile(campaign: Campaign, *, profile: bool) -> Campaign:
-    """Return the campaign with a profile of its servers under every load, or under none."""
+    """Return the campaign with or without profiles of its servers, under all of its loads."""
     loads = tuple(replace(load, profile=profile) for load in campaign.loads)
     return replace(campaign, loads=loads)
 
 
 def estimate_s(trial: Trial) -> float:
-    """Return an estimate of a trial's duration before any has run.
+    """Estimate the duration of a trial, in seconds, before any trial has run.
 
-    It covers load, warm-up, start and digest.
+    The estimate covers load, warm-up, start and digest.
     """
     cell = trial.cell
     database_s = 1.5 if cell.pool_size is not None else 0.0
@@ -274,9 +275,10 @@ def estimate_s(trial: Trial) -> float:
 
 
 def _load_s(cell: Cell) -> float:
-    """Return an estimate of the duration of a cell's load.
+    """Estimate the duration of a cell's load, in seconds.
 
-    For a number of iterations it assumes 7,000 iterations per second, whatever the server.
+    For a load with a fixed number of iterations, the estimate assumes 7,000 iterations per second,
+    whatever the server.
     """
     match cell.shape:
         case Closed() as load:
@@ -319,9 +321,9 @@ class TimeLeft:
         return self._clock() - self._started_s
 
     def takes_s(self, trials: Sequence[Trial] | None = None) -> float:
-        """Return an estimate for the given trials, or for all remaining trials, in seconds.
+        """Estimate the duration of the given trials, or of all remaining trials, in seconds.
 
-        The estimate is scaled by the ratio of real to estimated times so far.
+        The estimate is scaled by the ratio of real to estimated durations so far.
         """
         estimated_s = self._left_s if trials is None else sum(map(estimate_s, trials))
         return max(

@@ -1,6 +1,7 @@
-"""The trials of a run's profiles, after the run's trials.
+"""Plan the profiles of a run, which are made after the run's trials.
 
-Each profiled load has a session of slices. A long load that is not sliced also has a timeline.
+For each profiled load, there is a session of slices. For a long load that is not sliced, there is
+also a timeline.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ class Profile:
 
     @property
     def session(self) -> str:
-        """Name of the session; its prefix decides which of its slices are recorded (`kind_of`)."""
+        """Name of the session. Its prefix decides what is done in each slice (see `kind_of`)."""
         return str(self.trials[0].session)
 
 
 def plan_profiles(campaign: Campaign, servers: Sequence[Server]) -> list[Profile]:
     """Return the profiles of a campaign, in the order of its loads.
 
-    Sessions of slices come first, then timelines. Ramps and searches are left out, because their
-    rate changes between slices.
+    Sessions of slices come before timelines. Ramps and searches are left out, because their rate
+    would change between slices.
     """
     sliced: dict[str, list[Cell]] = {}
     whole: dict[str, list[Cell]] = {}
@@ -59,7 +60,7 @@ def _profiles(
 ) -> Iterator[Profile]:
     """Yield the profiles of one kind; `order` numbers their trials.
 
-    Each is marked as the last attempt, so that the profile is not repeated.
+    Each trial is marked as the last attempt, so that the profile is not repeated.
     """
     for load_id, cells in loads.items():
         session = f"{kind}{load_id}"
@@ -73,11 +74,11 @@ def _profiles(
 
 
 def _shape(cell: Cell) -> Shape | None:
-    """Return the shape of a cell over all slices of a profile; None if it cannot be sliced.
+    """Return the shape of a cell over all slices of a profile; None if the load cannot be sliced.
 
-    A load with a number of iterations is replaced by a load with a duration. It is not known how
-    long a slice's share of the iterations would take, and a slice of a few milliseconds would have
-    too few samples.
+    A load with a fixed number of iterations is replaced by a load with a fixed duration. Otherwise
+    a slice's share of the iterations might take only a few milliseconds, which is too short for
+    enough samples.
     """
     slices = cell.slices or 1
     match cell.shape:

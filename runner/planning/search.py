@@ -1,4 +1,7 @@
-"""Search the highest arrival rate that keeps an objective: bisect log(rate), one trial per step."""
+"""Search for the highest arrival rate at which a server meets an objective.
+
+The search bisects the logarithm of the rate. Each step is a trial.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,17 @@ from runner.model import LabError, Trial
 from runner.shapes import Search
 
 FEWEST_BEYOND = 10
-"""Number of requests that must lie above a percentile.
+"""At least this many requests must lie above a percentile.
 
-With fewer, the percentile depends on single requests: p99 of 100 requests is just the slowest one.
+With fewer requests, the percentile depends on single requests. For example, p99 of 100 requests is
+just the slowest request.
 """
 NARROW = 1.05
 """A bracket is narrow if the quotient of its ends is at most this.
 
-The next step then repeats the lower end, to confirm it.
+If the bracket is narrow, the next step repeats its lower end, to confirm it.
 """
-ROUNDING_RPS = 1.0  # a narrow bracket may be wider by this, because rates are whole numbers
+ROUNDING_RPS = 1.0  # a narrow bracket may be this much wider, because rates are whole numbers
 _OBJECTIVE = re.compile(r"(p50|p90|p95|p99|p999)\s*<=\s*([0-9]+(?:\.[0-9]+)?)\s*ms")
 
 
@@ -53,12 +57,12 @@ class Objective:
     def least_requests(self) -> int:
         """Number of requests that a trial needs so that FEWEST_BEYOND lie above the percentile.
 
-        For p99 it is 1,000, and for p999 it is 10,000.
+        For p99 the trial needs 1,000 requests, and for p999 it needs 10,000.
         """
         return round(FEWEST_BEYOND / (1 - float(f"0.{self.percentile[1:]}")))
 
     def kept(self, metrics: Mapping[str, float | int | None]) -> bool:
-        """Return True if a trial sustained its rate, and its percentile is within the limit."""
+        """Return whether a trial sustained its rate and its percentile is within the limit."""
         measured = metrics.get(f"latency_{self.percentile}_ms")
         return bool(metrics.get("sustained")) and measured is not None and measured <= self.limit_ms
 
@@ -68,16 +72,17 @@ class Bracket:
     """Two arrival rates: the objective was kept at the lower one, and broken at the higher one."""
 
     kept_rps: float
-    """Highest rate at which the objective was kept; 0 if there is none."""
+    """Highest rate at which the objective was kept; 0 if it was never kept."""
     broken_rps: float
-    """Lowest rate at which the objective was broken; infinite if there is none."""
+    """Lowest rate at which the objective was broken; infinite if it was never broken."""
 
 
 def bracket(outcomes: Iterable[tuple[float, bool]]) -> Bracket:
-    """Return the bracket of one search from the (rate, kept) of its steps.
+    """Return the bracket of one search.
 
-    Of the rates at which the objective was broken, only the lowest counts, because users would meet
-    it first. If the objective was kept at a higher rate, that is noise.
+    `outcomes` contains, for each step so far, the rate and whether the objective was kept. Of the
+    rates at which it was broken, only the lowest counts, because a rising load reaches that rate
+    first. If the objective was kept at a higher rate, that is noise.
     """
     steps = list(outcomes)
     broken_rps = min((rate for rate, kept in steps if not kept), default=math.inf)
@@ -96,11 +101,13 @@ SEARCH = (
     "search_high_rps",
     "step_s",
 )
-"""Columns of a cell that identify a search within a block: all of its steps share their values."""
+"""Columns of a cell whose values identify a search within a block. All steps of a search have the
+same values.
+"""
 
 
 class Searches:
-    """Results of the steps of a run's searches so far, from which each next step gets its rate."""
+    """The results of a run's searches so far, from which the rate of each next step follows."""
 
     def __init__(self, records: Iterable[Mapping[str, Any]]) -> None:
         self._outcomes: dict[tuple[Any, ...], list[tuple[float, bool]]] = defaultdict(list)
@@ -111,8 +118,9 @@ class Searches:
     def note(self, record: Mapping[str, Any]) -> None:
         """Add a trial's record.
 
-        A failed trial has no result, so the next step tries its rate again. After a second failure
-        at this rate, or if the server died under the load, the rate counts as not kept.
+        A failed trial has no result, so the next step tries its rate again. If another trial at the
+        same rate fails, or if the server died under the load, the objective counts as broken at
+        this rate.
         """
         cell = record["cell"]
         rate = cell.get("rate_rps")
@@ -128,11 +136,11 @@ class Searches:
             self._failed.add((key, rate))
 
     def settle(self, trial: Trial) -> Trial:
-        """Return the trial with its arrival rate, if it is a step of a search.
+        """Return the trial with its arrival rate if the trial is a step of a search.
 
         The rate is the geometric mean of the two ends of the bracket so far. The first bracket
         reaches from `from_rps` to `to_rps`. If the bracket is narrow, the rate is its lower end,
-        so that the step confirms it.
+        so that the step confirms this end. A trial that is no step of a search is not changed.
         """
         cell = trial.cell
         if not isinstance(cell.shape, Search):
@@ -149,8 +157,9 @@ class Searches:
 def steps_between(low_rps: float, high_rps: float) -> int:
     """Return the number of steps of a search between two rates.
 
-    These are the steps until the bracket is narrow, and one step to confirm its lower end. Each
-    step reduces the quotient of the bracket's ends to its square root.
+    The search continues until the bracket is narrow, and then needs one more step to confirm its
+    lower end. Each step reduces the quotient of the bracket's ends to the square root of the
+    quotient.
     """
     halvings = math.log2(math.log(high_rps / low_rps) / math.log(NARROW))
     return max(1, math.ceil(halvings)) + 1

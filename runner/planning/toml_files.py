@@ -174,7 +174,7 @@ class WorkloadFile(TableModel):
 
 
 class SharedSettings(TableModel):
-    """Settings that a campaign gives for all of its loads, or that a load gives for itself."""
+    """Settings that a campaign can make for all of its loads, or a load for itself."""
 
     repeats: Count | None = None
     server_share: Shares | None = None
@@ -208,7 +208,7 @@ class CampaignFile(SharedSettings):
 
 
 class LoadTable(SharedSettings, SessionsTable):
-    """`[[load]]`: a load; its workload decides which sizes it takes."""
+    """`[[load]]`: a load. The load's workload decides which sizes the table must contain."""
 
     workload: Text
     servers: Texts = ()

@@ -15,9 +15,9 @@ from pydantic_core import CoreSchema, ErrorDetails, core_schema
 from runner.model import LabError
 
 LONGEST_LINE = 10_000
-"""Longest allowed line, in characters.
+"""A line may have at most this many characters.
 
-tomllib needs a second for a key of this length, and a minute for a key ten times as long.
+tomllib needs a second for a key of this length, and a minute for a key that is ten times as long.
 """
 
 
@@ -33,7 +33,7 @@ class Kind:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Let pydantic report this kind's words for any fault in the value."""
+        """Let pydantic report the words of this kind, whatever is wrong with the value."""
         return core_schema.custom_error_schema(
             handler(source), custom_error_type="kind", custom_error_message=self.words
         )
@@ -46,7 +46,7 @@ class TableModel(BaseModel):
 
     @classmethod
     def keys(cls) -> list[str]:
-        """Return the keys: first the table's own, then those that it shares with other tables."""
+        """Return the keys: first the table's own keys, then the keys shared with other tables."""
         return [
             key
             for each in cls.mro()
@@ -55,7 +55,7 @@ class TableModel(BaseModel):
         ]
 
     def given(self) -> dict[str, Any]:
-        """Return the values that the file gives, by key; keys left to their defaults are absent."""
+        """Return the values that the file contains, by key, without values that are defaults."""
         return {key: value for key, value in self if key in self.model_fields_set}
 
 
@@ -69,7 +69,10 @@ class Table:
     path: Path
     text: str
     header: str
-    """Header as written, such as `[build]` or `[[load]]`; empty for the top level."""
+    """The table's header as it is written, such as `[build]` or `[[load]]`.
+
+    Empty for the top level of the file.
+    """
     nth: int
     values: dict[str, Any]
 
@@ -109,7 +112,10 @@ class Table:
             raise self.error(key, f"unknown key {key!r}: the known keys are {known}") from None
 
     def value(self, key: str, kind: Any) -> Any:
-        """Return a value as its kind, an annotated type; raise LabError if wrong or missing."""
+        """Return a value, checked against `kind`, an annotated type.
+
+        Raise LabError if the value is wrong or missing.
+        """
         if key not in self.values:
             raise self.lacks(key)
         try:
@@ -129,7 +135,7 @@ class Table:
         return self.error(key, f"{key} = {self.values[key]!r} must be {fault['msg']}")
 
     def table(self, name: str) -> Table:
-        """Return the table `[name]`, empty if there is none."""
+        """Return the table `[name]`; if the file has no such table, return an empty table."""
         values = self.values.get(name, {})
         if not isinstance(values, dict):
             raise self.error(name, f"{name} must be a table: [{name}]")
@@ -137,7 +143,7 @@ class Table:
 
 
 def read_table(path: Path) -> Table:
-    """Return a file's top level; raise LabError if it cannot be read or is not TOML."""
+    """Return the top level of a file; raise LabError if the file cannot be read or is not TOML."""
     try:
         text = path.read_text(encoding="utf-8")
         if any(len(line) > LONGEST_LINE for line in text.splitlines()):
@@ -150,7 +156,7 @@ def read_table(path: Path) -> Table:
     except (
         ValueError,
         RecursionError,
-    ) as error:  # tomllib raises ValueError, and so does Python for a number with too many digits
+    ) as error:  # both tomllib and Python (for a number with too many digits) raise ValueError
         raise LabError(f"{path}: {error}.") from None
 
 
