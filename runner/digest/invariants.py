@@ -207,7 +207,7 @@ class Invariant(Enum):
     ANSWERED = Rule(
         "5 requests that the server counted = requests answered",
         "the requests that the server counted; the requests answered",
-        "one more request on each connection, which was under way at the end",
+        "on each connection, one more request that was under way at the end",
         _keeps_no_requests,
         "servers that count",
     )
@@ -242,8 +242,8 @@ class Invariant(Enum):
     )
     KEEPALIVE_MODE = Rule(
         "7 keepalive mode proven by accepted connections",
-        "the connections that the server accepted (if the server does not count: the "
-        "kernel); the connections of the load",
+        "the connections that the server accepted (or the kernel, if the server does not "
+        "count); the connections of the load",
         f"{OWN_CONNECTIONS} more for the lab and the generator, one more for each further "
         f"generator, {STRANGERS} more if only the kernel counts; an open load may need fewer",
         _says_no_connecting,
@@ -251,9 +251,9 @@ class Invariant(Enum):
     )
     CLOSE_MODE = Rule(
         "7 close mode proven by accepted connections",
-        "the connections that the server accepted (if the server does not count: the "
-        "kernel); the requests",
-        "as for keep-alive mode; for wrk also one request on each connection, which was "
+        "the connections that the server accepted (or the kernel, if the server does not "
+        "count); the requests",
+        "as for keep-alive mode; for wrk also, on each connection, one request that was "
         "under way at the end",
         _says_no_connecting,
         "close mode",

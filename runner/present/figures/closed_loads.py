@@ -79,8 +79,8 @@ def spectrum(tables: Tables) -> Chart:
     """
     trials = ratios.compared(tables, tables.timed("k6"))
     nothing = (
-        f"Too few requests: no trial has {REQUESTS_BEYOND} beyond its {FIRST_QUANTILE:.0%} "
-        "percentile."
+        f"Too few requests: no trial has {REQUESTS_BEYOND} requests beyond its "
+        f"{FIRST_QUANTILE:.0%} percentile."
     )
     frame = tidy(_spectrum(cell, tables.latency) for cell in cells(tables, trials))
     words = "Lines are means of the trials, and bands their 95 % intervals."

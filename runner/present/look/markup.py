@@ -22,8 +22,8 @@ from markupsafe import Markup, escape
 NOT_RANKED = "†"  # mark of a value that must not be ranked; HTML also greys the value's cell
 NOT_LOADED = "not loaded"  # text for a server that did not run under the load
 DAGGER = (
-    f"{NOT_RANKED} A rate of this load, not a rank of this server: the server was not the limit in "
-    "every trial, or the rate was set, or the server is there for calibration."
+    f"{NOT_RANKED} A rate of this load that does not rank the server: the server was not the limit "
+    "in every trial, or the load set the rate, or the server is only for calibration."
 )
 NUMBER = re.compile(
     rf"(≥ |< )?[-–]?[\d,.]*( ?%)?(–[\d,.]+)?( ±[\d,.]+ ?%)?( \[[\d,.]+–[\d,.]+\])?"

@@ -169,7 +169,8 @@ def why(tables: Tables) -> Iterator[Block]:
         said = (*why_words.sentences(profiles, load), *why_words.remarks(profiles, load))
         yield Bullets(said)
         yield TextTable(
-            why_words.categories_table(profiles.of(load)), "µs of CPU time per request, ± 95 %"
+            why_words.categories_table(profiles.of(load)),
+            "µs of CPU time per request, ± its 95 % interval",
         )
         yield TextTable(why_words.events_table(profiles, load), "Events per request")
         yield from _database_why(tables, load)
@@ -187,7 +188,7 @@ def _database_why(tables: Tables, load: str) -> Iterator[Block]:
     yield Bullets(why_words.database_words(databases, load))
     yield TextTable(
         why_words.categories_table(databases.of(load)),
-        "µs of PostgreSQL's CPU time per request, by the server that sent it, ± 95 %",
+        "µs of PostgreSQL's CPU time per request, by the server that sent it, ± its 95 % interval",
     )
 
 
