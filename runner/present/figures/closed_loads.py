@@ -308,7 +308,7 @@ def requests_over_time(tables: Tables) -> Chart:
         nothing="The throughput table has no requests of this load.",
         statistic="median of the trials over time; rate: their mean, in brackets the line from "
         "lowest to highest",
-        pale="Pale lines do not rank: the server was not the limit in every trial.",
+        pale="Pale lines must not be ranked: the server was not the limit in every trial.",
         facts=(Fact("rate", lambda rows: float(rows["rate_rps"].max()), "/s", ends_of="y"),),
         draw=Shared(left_in=1.12, apart=True, mark=slices.solid_band, finish=_rate_axes),
     )

@@ -42,10 +42,10 @@ def requests(tables: Tables) -> Chart:
     """
     y = Axis("requests/s", "requests per second", "/s")
     key = (
-        "Filled: the server was the limit in every repeat, so rates compare. Hollow, pale: it was "
-        "not; do not rank."
+        "Filled: the server was the limit in every repeat, so its rates can be ranked. Hollow, "
+        "pale: it was not."
     )
-    pale = "Pale points do not rank: the server was not the limit in every trial."
+    pale = "Pale points must not be ranked: the server was not the limit in every trial."
     return _matrix(
         tables,
         "requests per second",

@@ -35,10 +35,10 @@ def inserts_by_pool_size(tables: Tables) -> Chart:
     """
     y = Axis("inserts/s", "inserts per second", "/s")
     key = (
-        "Filled: the server was the limit in every trial, so rates compare. Hollow, pale: it was "
-        "not; do not rank."
+        "Filled: the server was the limit in every trial, so its rates can be ranked. Hollow, "
+        "pale: it was not."
     )
-    pale = "Pale points do not rank: the server was not the limit in every trial."
+    pale = "Pale points must not be ranked: the server was not the limit in every trial."
     fact = extreme(SIZES, y, "highest rate")
     return _by_pool_size(
         tables, "served_rps", "Inserts per second by pool size", y, key, fact, pale

@@ -350,11 +350,10 @@ def _lines(found: Mapping[ServerLoad, Sweep], unit: str) -> Shape:
     return Shape(
         _sustained_finding(found, unit),
         "Coloured: the generator's p50, p90 and p99. Grey, dashed: the probe's p50 and p95. "
-        "Filled: verdict "
-        "offered in every trial. Hollow: not, and a letter says the limit (S server, G "
-        "generator, ? unknown). ×: the "
-        "rate was not sustained in half of the trials or more. "
-        "Upright line: the knee, the greatest rate / p90.",
+        "Filled: all trials have the verdict offered. Hollow: a trial has another verdict, and the "
+        "letter above names the limit (S server, G generator, ? unknown). ×: the rate was not "
+        "sustained in half of the trials or more. Upright line: the knee, where rate / p90 is "
+        "greatest.",
         "means of the generator's p50, p90 and p99 and the probe's p50 and p95; "
         "upright line: the knee",
         _draw,
@@ -391,7 +390,7 @@ def _dots(frame: pd.DataFrame, unit: str, y: Axis) -> Shape:
     return Shape(
         _percentile_finding(frame, unit),
         "Numbers: the generator's p50, p90 and p99. Grey marks below: the probe's p50 and p95. "
-        "Hollow: the rate was not kept, or the verdict of a trial was another one than offered.",
+        "Hollow: the rate was not kept, or a trial has another verdict than offered.",
         "means of the generator's p50, p90 and p99 and the probe's p50 and p95",
         lambda chart: draw_dots(chart, _groups(chart, unit), [y]),
     )

@@ -325,7 +325,7 @@ def _events_panel(every: Sequence[Events]) -> _Panel:
         ]
         return f"{t_s:.2f} s: {', '.join(now) or 'none of these'}"
 
-    words = "the highest amount of a window at the right"
+    words = "on the right, the highest amount in a window"
     return _Panel("What else happened", words, "", 0.28 * len(kinds), draw, read)
 
 
