@@ -1,1 +1,1 @@
-"""Statistics as pure functions that turn numbers into intervals, tests, ranks and bands."""
+"""Compute intervals, tests, ranks and bands with pure functions of numbers."""

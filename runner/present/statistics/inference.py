@@ -1,8 +1,8 @@
-"""Intervals of medians, of ratios of two servers and of latency curves, over trials.
+"""Compute intervals of medians, of ratios of two servers and of latency curves, over trials.
 
 With too few trials there is no interval. A ratio's interval is a Student's t interval of
-logarithms. If both servers ran in the same blocks, it is computed from the differences within
-blocks; otherwise it is Welch's interval for two samples. Bioequivalence is shown in the same way
+logarithms. If both servers ran in the same blocks, the interval is computed from the differences
+within blocks; otherwise it is Welch's interval for two samples. Bioequivalence is shown in this way
 (FDA 2001, Statistical Approaches to Establishing Bioequivalence). docs/decisions.md compares the
 coverage of this interval with the coverage of the usual bootstrap of log medians, and
 tests/present/statistics/test_inference_simulated.py repeats the comparison.
@@ -35,19 +35,22 @@ from runner.present.statistics.stats import (
 CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE
 LOOKS = (6, 9, 12, 16, 20)
-"""Numbers of sessions after which a run with `--until` checks whether it can stop (a "look")."""
+"""A run with `--until` checks after each of these numbers of sessions whether it can stop.
+
+Such a check is called a look.
+"""
 LOOK_ALPHA = 0.0155
 """Significance level of each look.
 
-It is so low that only 5 % of the runs with `--until` make a wrong decision at any of their looks.
-The level is Pocock's bound for looks after these sessions (1977, Biometrika 64, 191), computed with
+The level is so low that only 5 % of the runs with `--until` make a wrong decision at any of their
+looks. It is Pocock's bound for looks after these sessions (1977, Biometrika 64, 191), computed with
 Student's t because there are few sessions. tests/present/statistics/test_inference_simulated.py
 simulates the rate of wrong decisions.
 """
 POWER = 0.8
 FEWEST_TRIALS = 5
-"""Fewest trials that each side of a ratio needs: fewer trials do not show how much they vary."""
-ROUNDING = 1e-12  # smaller differences of logarithms are rounding errors of equal values
+"""Each side of a ratio needs at least this many trials; fewer do not show how much trials vary."""
+ROUNDING = 1e-12  # smaller differences between logarithms are rounding errors of equal values
 Sample: TypeAlias = "pd.Series[float]"
 """The trials of one cell: positive values, indexed by the block of each trial.
 
@@ -58,22 +61,21 @@ Trials with the same index value ran in the same block.
 def level(manifest: Manifest) -> float:
     """Return the significance level of a run's decisions.
 
-    The level of a run with `--until` is lower, because it tests after several numbers of sessions
-    (`LOOKS`), and each test may err.
+    The level of a run with `--until` is lower, because such a run tests several times (`LOOKS`),
+    and each test may err.
     """
     return LOOK_ALPHA if manifest.until else ALPHA
 
 
 def sure_spread(values: ArrayLike, confidence: float = CONFIDENCE) -> Spread:
-    """Return the sample median with its exact interval by order statistics, whatever the
-    distribution.
+    """Return the sample median with its exact interval, for values of any distribution.
 
-    The interval runs from the j-th smallest to the j-th largest of n values, with the largest j
-    whose coverage is at least `confidence`. The coverage, 1 - 2 P(Binomial(n, 1/2) < j), is the
-    result's `confidence`. If even the interval from minimum to maximum covers less, the result has
-    minimum and maximum as its ends, and None as its `confidence`. For 95 % this happens with fewer
-    than six values (five values cover 93.75 %). NaN are left out. Source: David & Nagaraja, Order
-    Statistics, 3rd ed., section 7.1.
+    The interval runs from the j-th smallest to the j-th largest of n values. j is the largest
+    number with a coverage of at least `confidence`. The coverage, 1 - 2 P(Binomial(n, 1/2) < j), is
+    the result's `confidence`. If even the coverage from minimum to maximum is too low, the result
+    has minimum and maximum as its ends, and None as its `confidence`. At 95 %, this happens with
+    fewer than six values, because five values cover only 93.75 %. NaN are left out. Source: David &
+    Nagaraja, Order Statistics, 3rd ed., section 7.1.
     """
     known = np.sort(np.asarray(values, dtype=np.float64))
     known = known[~np.isnan(known)]
@@ -102,7 +104,7 @@ def sample_of(values: Iterable[float], blocks: Iterable[Any]) -> Sample:
 
 
 def geometric_mean(sample: Sample) -> float:
-    """Return the geometric mean of a sample; NaN if it is empty."""
+    """Return the geometric mean of a sample, or NaN if the sample is empty."""
     return float(np.exp(np.log(sample).mean()))
 
 
@@ -143,7 +145,7 @@ def mean_of(values: Iterable[float], confidence: float = CONFIDENCE) -> Mean:
     if known.size < FEWEST_TRIALS:
         lowest = float(known.min())
         highest = float(known.max())
-        # Without the clip, rounding could put the mean of equal values outside minimum and maximum.
+        # Clip the mean, because rounding could put the mean of equal values outside of their range.
         value = float(np.clip(np.exp(np.log(known).mean()), lowest, highest))
         return Mean(known.size, value, lowest, highest)
     logs = one_sample(np.log(known))
@@ -176,7 +178,7 @@ class LogRatio:
     def p_value(self) -> Floats:
         """Return the two-sided p-values of the null hypothesis that the log ratio is 0.
 
-        The p-value is 1 if there is neither a difference nor a spread.
+        The p-value is 1 if both the difference and the spread are 0.
         """
         with np.errstate(divide="ignore", invalid="ignore"):
             t = np.abs(self.estimate) / self.standard_error
@@ -186,8 +188,8 @@ class LogRatio:
 def one_sample(logs: Floats) -> LogRatio:
     """Estimate the mean of logarithms with Student's t (Student 1908, Biometrika 6, 1).
 
-    The last axis of `logs` is the trials. `scipy.stats.t.interval` returns the same ends, but it
-    returns NaN if all trials are equal.
+    The last axis of `logs` runs over the trials. `scipy.stats.t.interval` returns the same ends,
+    but is not used because it returns NaN if all trials are equal.
     """
     n = logs.shape[-1]
     error = logs.std(axis=-1, ddof=1) / np.sqrt(n)
@@ -197,9 +199,9 @@ def one_sample(logs: Floats) -> LogRatio:
 def paired(log_a: Floats, log_b: Floats) -> LogRatio:
     """Compare logarithms within blocks.
 
-    The last axis of both arguments is the blocks, in the same order. Intervals and p-values equal
-    those of `scipy.stats.ttest_rel`. That function is not used because its result lacks the
-    standard error, which `Ratio.p_beyond` and `Ratio.detectable` need, and because its p-value is
+    The last axis of both arguments runs over the blocks, in the same order. Intervals and p-values
+    equal those of `scipy.stats.ttest_rel`. That function is not used for two reasons: its result
+    lacks the standard error, which `Ratio.p_beyond` and `Ratio.detectable` need, and its p-value is
     NaN if both sides are equal.
     """
     difference = log_a - log_b
@@ -209,10 +211,10 @@ def paired(log_a: Floats, log_b: Floats) -> LogRatio:
 def unpaired(log_a: Floats, log_b: Floats) -> LogRatio:
     """Compare logarithms of two samples without common blocks (Welch 1947, Biometrika 34, 28).
 
-    The last axis of both arguments is the trials. Intervals and p-values equal those of
-    `scipy.stats.ttest_ind`. That function is not used because its result lacks the standard error,
-    and because it prints a warning if all trials of a side are equal. A server's memory, for
-    example, may be equal in all trials.
+    The last axis of both arguments runs over the trials. Intervals and p-values equal those of
+    `scipy.stats.ttest_ind`. That function is not used for two reasons: its result lacks the
+    standard error, and it prints a warning if all trials of a side are equal, as they may be for a
+    server's memory.
     """
     a = one_sample(log_a)
     b = one_sample(log_b)
@@ -232,7 +234,7 @@ class Ratio:
     `mean_a` and `mean_b` are the geometric means of the compared trials. `p` is the t test's
     p-value of the null hypothesis that the servers do not differ. `blocks` is the number of blocks
     within which the servers were compared, or 0 if they were compared as two samples. The interval
-    follows from `standard_error` (of the log ratio) and `degrees` (of freedom).
+    is computed from `standard_error` (of the log ratio) and `degrees` (of freedom).
     """
 
     ratio: float
@@ -248,8 +250,8 @@ class Ratio:
     def p_beyond(self, border: float, *, above: bool) -> float:
         """Return the p-value of Student's one-sided t test of the log ratio against `border`.
 
-        With `above`, the null hypothesis is that the true ratio is not above `border`, otherwise
-        that it is not below `border`.
+        With `above`, the null hypothesis is that the true ratio is not above `border`. Otherwise,
+        the null hypothesis is that the true ratio is not below `border`.
         """
         distance = (math.log(self.ratio) - math.log(border)) * (1 if above else -1)
         if self.standard_error > 0:
@@ -259,10 +261,11 @@ class Ratio:
     def detectable(self, alpha: float = ALPHA, power: float = POWER) -> float:
         """Return the smallest true ratio (> 1) that such a comparison would probably detect.
 
-        A comparison of as many trials with the same spread finds a difference at level `alpha` with
-        probability `power`. If the true ratio is not 1, the t statistic has a noncentral t
-        distribution (Cohen 1988, Statistical Power Analysis, 2nd ed., chapter 2). The chance of
-        finding a difference in the wrong direction is ignored.
+        At this ratio, a comparison with the same number of trials and the same spread finds a
+        difference at level `alpha` with probability `power`. The computation uses the noncentral t
+        distribution, which the t statistic has if the true ratio is not 1 (Cohen 1988, Statistical
+        Power Analysis, 2nd ed., chapter 2). The chance of finding a difference in the wrong
+        direction is ignored.
         """
         critical = scipy.special.stdtrit(self.degrees, alpha / 2)
         noncentrality = scipy.special.nctdtrinc(self.degrees, 1 - power, -critical)
@@ -308,10 +311,10 @@ def matched(a: Sample, b: Sample) -> tuple[Floats, Floats] | None:
 
 
 def noise_floor(same: Ratio) -> float:
-    """Return the largest ratio (>= 1) that noise alone causes.
+    """Return the noise floor, which is the largest ratio (>= 1) that noise alone causes.
 
-    `same` is the ratio of one server measured under two labels (A/A). The noise floor is the end of
-    its interval that lies farther from 1, inverted if it is below 1, so that the order of the
+    `same` is the ratio between two labels of one server (A/A). The noise floor is the end of this
+    ratio's interval that lies farther from 1. An end below 1 is inverted, so that the order of the
     labels does not matter.
     """
     return max(same.high, 1 / same.low, 1.0)
@@ -320,7 +323,8 @@ def noise_floor(same: Ratio) -> float:
 def is_tie(found: Ratio, floor: float = 1.0) -> bool:
     """Return whether a ratio shows no difference.
 
-    That is so if its interval includes 1, or lies within 1 / `floor` to `floor`, the noise floor.
+    This is the case if the ratio's interval includes 1, or if it lies between 1 / `floor` and
+    `floor`, where `floor` is the noise floor.
     """
     return found.low <= 1 <= found.high or (1 / floor <= found.low and found.high <= floor)
 
@@ -329,8 +333,8 @@ def trial_curves(latency: pd.DataFrame, q: ArrayLike) -> Floats:
     """Return the quantiles `q` of each trial's response times, one row per trial, in ms.
 
     `latency` has the columns trial_id, lower_ms, upper_ms and count. The counts of all seconds are
-    added up, so wrk's rows, which are not split into seconds, can be used too. A value is NaN if
-    the trial has fewer than `REQUESTS_BEYOND` requests above that quantile.
+    added up. Therefore wrk's rows can be used, too, although they are not split into seconds. A
+    value is NaN if the trial has fewer than `REQUESTS_BEYOND` requests above the quantile.
     """
     wanted = np.atleast_1d(np.asarray(q, dtype=np.float64))
     merged = latency.groupby(["trial_id", "lower_ms", "upper_ms"], as_index=False)["count"].sum()
@@ -344,7 +348,7 @@ def trial_curves(latency: pd.DataFrame, q: ArrayLike) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """A mean curve and the two ends of its interval at each point, in ms."""
+    """A mean curve, and the two ends of the interval at each point of the curve, in ms."""
 
     middle_ms: Floats
     low_ms: Floats
@@ -354,10 +358,11 @@ class Band:
 def band(curves: Floats) -> Band:
     """Return the geometric mean of curves, with Student's t interval at each point.
 
-    `curves` has one row per trial, in ms. The sample's unit is the trial, because the differences
-    between trials already include the variation within a trial (between its seconds, and between
-    requests that wait for each other). docs/decisions.md says why no hierarchical bootstrap is
-    used. With fewer than `FEWEST_TRIALS` trials, the band is the mean with minimum and maximum.
+    `curves` has one row per trial, in ms. The interval is computed from the values of trials, not
+    of requests, because the differences between trials already include the variation within a trial
+    (between seconds, and between requests that wait for each other). docs/decisions.md says why no
+    hierarchical bootstrap is used. With fewer than `FEWEST_TRIALS` trials, the band is the mean
+    with minimum and maximum.
     """
     if len(curves) < FEWEST_TRIALS:
         lowest = curves.min(axis=0)

@@ -1,4 +1,4 @@
-"""Rank servers by their trials: servers that were not found to differ share a letter.
+"""Rank servers by their trials, and mark servers that were not found to differ by a common letter.
 
 Every pair of servers is compared (`significance.difference_p`). Holm's correction keeps the
 probability that any pair of equal servers is called different at 5 % or less. Two servers differ if
@@ -6,11 +6,12 @@ the corrected p-value is at most 5 %, and the ratio's interval excludes 1 and do
 the noise floor. This relation is not transitive: a may beat c while b differs neither from a nor
 from c. Therefore a ranking has:
 
-- letters: two servers differ if and only if they share no letter (in the example a has the letter
-  a, b has ab, and c has b). Each letter stands for a set of servers of which no two differ, and
-  which cannot be extended (compact letter display by insertion and absorption, Piepho 2004, Journal
-  of Computational and Graphical Statistics 13, 456);
-- the rank: 1 + the number of servers that beat this one (in the example 1, 1 and 2).
+- letters: two servers differ if and only if they share no letter. In the example, a has the letter
+  a, b has the letters ab, and c has the letter b. Each letter stands for a set of servers in which
+  no two servers differ, and to which no other server can be added (compact letter display by
+  insertion and absorption, Piepho 2004, Journal of Computational and Graphical Statistics 13, 456);
+- ranks: the rank of a server is 1 + the number of servers that beat it. In the example, a and b
+  have rank 1, and c has rank 2.
 """
 
 from collections import Counter
@@ -35,7 +36,7 @@ from runner.present.statistics.significance import difference_p, holm
 
 @dataclass(frozen=True)
 class ServerPair:
-    """The comparison of two servers: the ratio first / second, and whether they differ.
+    """The comparison of two servers: the ratio first / second, and whether the servers differ.
 
     `detectable` is the smallest true ratio (> 1) that these trials would have shown with 80 % power
     at the strictest level of Holm's correction.
@@ -70,10 +71,10 @@ class Ranking:
 
     @property
     def transitive(self) -> bool:
-        """True if the differences form groups of equal servers, so that the order is complete.
+        """True if the differences divide the servers into groups of equal servers.
 
-        That is so if any two servers differ exactly when, between them in the order, some
-        neighbours differ.
+        Then the order alone says which servers differ. This is the case if any two servers differ
+        exactly when some neighbours between them in the order differ.
         """
         names = [place.name for place in self.places]
         apart = [self.pairs[neighbours].differ for neighbours in pairwise(names)]
@@ -90,9 +91,9 @@ def rank(
     """Return the ranking of servers by their trials.
 
     Return None if fewer than two servers have at least `FEWEST_TRIALS` trials. `floor` is the ratio
-    (>= 1) that noise alone can cause: a pair is a tie if its interval lies between 1 / `floor` and
-    `floor`. A pair is also a tie if the ratio within common blocks favours the server with the
-    worse mean over all its trials. This can happen if trials failed.
+    (>= 1) that noise alone can cause: a pair is a tie if the interval of its ratio lies between
+    1 / `floor` and `floor`. A pair is also a tie if the ratio within common blocks favours the
+    server whose mean over all trials is worse, which can happen if trials failed.
     """
     able = {name: sample for name, sample in samples.items() if len(sample) >= FEWEST_TRIALS}
     few = tuple(name for name in samples if name not in able)
@@ -121,10 +122,10 @@ def rank(
 
 
 def letter_display(names: Sequence[str], apart: Collection[tuple[str, str]]) -> dict[str, str]:
-    """Return letters for each name, so that two names share a letter unless they are in `apart`.
+    """Return letters for each name, so that two names share a letter unless `apart` has the pair.
 
-    The set that contains the first name gets the letter a, the next set b, and so on. After z come
-    aa, bb, cc.
+    Each letter stands for a set of names. The set that contains the first name gets the letter a,
+    the next set gets b, and so on. After z come aa, bb, cc.
     """
     groups = [frozenset(names)]
     for first, second in apart:

@@ -1,6 +1,6 @@
-"""Tests of whether two servers differ, and of whether a run drifts.
+"""Test whether two servers differ, and whether a run drifts.
 
-The module also has Holm's correction for many pairs, and Cliff's delta as an effect size.
+The module also contains Holm's correction for many pairs, and Cliff's delta as an effect size.
 """
 
 import math
@@ -27,17 +27,17 @@ from runner.present.statistics.stats import Floats
 RESAMPLES = 9_999
 SEED = 20_261_121
 DRIFT_RESAMPLES = 1_999
-EXACT_BLOCKS = 14  # largest number n of blocks for which all 2^n permutations are tried
+EXACT_BLOCKS = 14  # with at most this many blocks n, all 2^n permutations are tried
 RESOLUTION = 10
 """A permutation test is used only if its smallest possible p-value, times this, is within `alpha`.
 
-With n blocks the smallest possible p-value is 2^(1-n); it occurs if one server wins every block. So
-five blocks cannot reach 5 %, and ten blocks cannot reach the 0.14 % that Holm's correction requires
-of the best of 36 pairs. With only a few blocks more, a server would have to win almost every block,
-so the test would have little power.
+With n blocks the smallest possible p-value is 2^(1-n), which occurs if one server wins every block.
+So five blocks cannot reach 5 %, and ten blocks cannot reach the 0.14 % that Holm's correction
+requires of the best of 36 pairs. With only a few more blocks, a server would have to win almost
+every block, so the test would have little power. The factor `RESOLUTION` excludes these cases.
 """
 MAGNITUDES = ((0.147, "negligible"), (0.33, "small"), (0.474, "medium"), (math.inf, "large"))
-"""Upper bounds of |Cliff's delta|, each with the word for values below it.
+"""Upper bounds of |Cliff's delta|, each with the word for values below this bound.
 
 Source: Romano et al. 2006, Annual Meeting of the Florida Association of Institutional Research.
 """
@@ -48,9 +48,9 @@ def difference_p(a: Sample, b: Sample, alpha: float = ALPHA) -> float:
 
     Each server needs at least `FEWEST_TRIALS` trials. If the servers have common blocks, the test
     permutes the two servers within each block; otherwise it is the Mann-Whitney test. Neither test
-    assumes a distribution of the noise. `alpha` is the strictest level of Holm's correction. If the
-    smallest possible p-value, times `RESOLUTION`, exceeds `alpha`, the test is the t test that
-    belongs to the ratio's interval (Student's or Welch's, on logarithms).
+    assumes a distribution of the noise. `alpha` is the strictest level of Holm's correction. If
+    these tests cannot reach p-values well below `alpha` (see `RESOLUTION`), they are replaced by
+    the t test that belongs to the ratio's interval (Student's or Welch's, on logarithms).
     """
     if logs := matched(a, b):
         return float(within_blocks(*logs, alpha))
@@ -62,7 +62,7 @@ def difference_p(a: Sample, b: Sample, alpha: float = ALPHA) -> float:
 def within_blocks(log_a: Floats, log_b: Floats, alpha: float = ALPHA) -> Floats:
     """Return the p-values of the null hypothesis that two servers do not differ within blocks.
 
-    The last axis of both arguments is the blocks, in the same order.
+    The last axis of both arguments runs over the blocks, in the same order.
     """
     n = log_a.shape[-1]
     smallest = 2.0 ** (1 - n) if n <= EXACT_BLOCKS else 1 / (RESAMPLES + 1)
@@ -72,19 +72,19 @@ def within_blocks(log_a: Floats, log_b: Floats, alpha: float = ALPHA) -> Floats:
 
 
 def permutation_p(differences: Floats) -> Floats:
-    """Return two-sided p-values of the permutation test within blocks; the last axis is the blocks.
+    """Return two-sided p-values of the permutation test within blocks.
 
-    `differences` are a - b in each block (here of logarithms). If the servers are equal, each
-    difference is equally likely with the opposite sign. So p is the share of the 2^n choices of
-    signs for which the sum of the differences is at least as far from 0 as the observed sum. With
-    more than `EXACT_BLOCKS` blocks, p is estimated from `RESAMPLES` seeded choices plus the
-    observed one (Phipson & Smyth 2010, Statistical Applications in Genetics and Molecular Biology
-    9(1), 39).
+    `differences` are a - b in each block (here of logarithms); the last axis runs over the blocks.
+    If the servers are equal, each difference is equally likely with the opposite sign. So p is the
+    share of the 2^n choices of signs for which the sum of the differences is at least as far from 0
+    as the observed sum. With more than `EXACT_BLOCKS` blocks, p is estimated from `RESAMPLES`
+    seeded choices and the observed choice (Phipson & Smyth 2010, Statistical Applications in
+    Genetics and Molecular Biology 9(1), 39).
 
-    `scipy.stats.permutation_test(permutation_type="samples")` returns the same exact p-values, but
-    it takes one sample per call, and 170 times (10 blocks) to 1,100 times (14 blocks) as much CPU
-    time. With more blocks, its two-sided p-value is twice the one-sided p-value, so it cannot fall
-    below 2 / (RESAMPLES + 1).
+    `scipy.stats.permutation_test(permutation_type="samples")` returns the same exact p-values. It
+    is not used because it takes one sample per call, and from 170 times (10 blocks) to 1,100 times
+    (14 blocks) as much CPU time. With more blocks, scipy's two-sided p-value is twice the one-sided
+    p-value, so it cannot fall below 2 / (RESAMPLES + 1).
     """
     observed = np.abs(differences.sum(axis=-1))
     n = differences.shape[-1]
@@ -97,9 +97,9 @@ def permutation_p(differences: Floats) -> Floats:
 def _signs(n: int) -> Floats:
     """Return choices of n signs, one choice per row.
 
-    Up to `EXACT_BLOCKS` signs, return all choices whose first sign is +. The other half are their
-    mirror images, whose sums have the same absolute values. Beyond, return `RESAMPLES` seeded
-    random choices.
+    For up to `EXACT_BLOCKS` signs, return all choices whose first sign is +. The other choices are
+    not needed: they are the mirror images of these choices, and their sums have the same absolute
+    values. For more signs, return `RESAMPLES` seeded random choices.
     """
     if n <= EXACT_BLOCKS:
         return np.array([(1.0, *signs) for signs in product((1.0, -1.0), repeat=n - 1)])
@@ -109,7 +109,7 @@ def _signs(n: int) -> Floats:
 def mann_whitney_p(a: ArrayLike, b: ArrayLike) -> float:
     """Return the two-sided p-value of the Mann-Whitney test.
 
-    It is exact if all values are distinct, otherwise the normal approximation.
+    The p-value is exact if all values are distinct. Otherwise it is the normal approximation.
     """
     left = np.asarray(a, dtype=np.float64)
     right = np.asarray(b, dtype=np.float64)
@@ -126,10 +126,10 @@ def holm(p_values: ArrayLike) -> Floats:
     """Return p-values corrected for the number of tests in their family (the last axis).
 
     If every corrected p-value is compared with one level, the chance of any false rejection in the
-    family is at most this level. The i-th smallest of m p-values is multiplied by m + 1 - i, and
-    raised to the corrected p-value before it if it is smaller (Holm 1979, Scandinavian Journal of
-    Statistics 6, 65). scipy only has `false_discovery_control`, which limits something else: the
-    share of false rejections among all rejections.
+    family is at most this level. The i-th smallest of m p-values is multiplied by m + 1 - i. If the
+    product is smaller than the corrected p-value before it, it is raised to that value (Holm 1979,
+    Scandinavian Journal of Statistics 6, 65). scipy has only `false_discovery_control`, which
+    limits something else: the share of false rejections among all rejections.
     """
     p = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(p, axis=-1, kind="stable")
@@ -145,8 +145,9 @@ def cliffs_delta(a: ArrayLike, b: ArrayLike) -> float:
 
     Return NaN if a side has no values. Cliff's delta measures how well the ranks are separated, not
     how large the difference is: with little noise, a ratio of 1.001 can have a delta of +1. Source:
-    Cliff 1993, Psychological Bulletin 114, 494. It equals 2 U / (n m) - 1 with the U of
-    `scipy.stats.mannwhitneyu`, which is not used because `scipy.stats` takes a second to load.
+    Cliff 1993, Psychological Bulletin 114, 494. The delta equals 2 U / (n m) - 1, where U is the
+    statistic of `scipy.stats.mannwhitneyu`. That function is not used because `scipy.stats` takes a
+    second to load.
     """
     differences = np.subtract.outer(
         np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
@@ -161,9 +162,9 @@ def magnitude(delta: float) -> str:
 
 @dataclass(frozen=True)
 class Drift:
-    """Spearman's rho between the order of trials and their residuals.
+    """Spearman's rho between the order of trials and the residuals of these trials.
 
-    `p` is its p-value, and `n` the number of trials.
+    `p` is the p-value of rho, and `n` is the number of trials.
     """
 
     rho: float
@@ -172,18 +173,19 @@ class Drift:
 
 
 def drift(order: ArrayLike, values: ArrayLike, cells: Iterable[Hashable]) -> Drift | None:
-    """Return how strongly values rise or fall over a run.
+    """Return Spearman's rho, which says how steadily values rise or fall over a run.
 
     Return None with fewer than `FEWEST_TRIALS` usable trials, or if all residuals are equal. A
     residual is the logarithm of a value minus the median of the logarithms of its cell. Values
     without a logarithm and cells with a single trial are left out.
 
-    The p-value is the share of orders whose rho is at least as far from 0 as the observed rho,
-    among `DRIFT_RESAMPLES` seeded shuffles of the trials within each cell and the observed order.
-    The textbook distribution of rho is too narrow, because the residuals of a cell depend on each
-    other through its median: with three trials per cell it would call 10 % of steady runs drifting
-    instead of 5 %. `scipy.stats.spearmanr` uses the textbook distribution, and
-    `scipy.stats.permutation_test` shuffles all trials together instead of within cells.
+    The p-value is computed from `DRIFT_RESAMPLES` seeded shuffles of the trials within each cell
+    and from the observed order. It is the share of these orders in which rho is at least as far
+    from 0 as in the observed order. The textbook distribution of rho is too narrow, because the
+    residuals of a cell depend on each other through the cell's median. With three trials per cell,
+    it would find a drift in 10 % of the steady runs instead of in 5 %. Therefore
+    `scipy.stats.spearmanr` is not used, and neither is `scipy.stats.permutation_test`, which
+    shuffles all trials together instead of within cells.
     """
     frame = pd.DataFrame({"order": order, "value": values, "cell": list(cells)})
     frame = frame[np.isfinite(frame["value"]) & (frame["value"] > 0)]
@@ -200,8 +202,8 @@ def drift(order: ArrayLike, values: ArrayLike, cells: Iterable[Hashable]) -> Dri
     if not norm:
         return None
     observed = float(at @ over)
-    # Each row is one shuffle: the values of each cell are put in random order at that cell's
-    # indexes.
+    # Each row is one shuffle, in which the values of each cell are in random order at the cell's
+    # own indexes.
     places = frame.groupby("cell", sort=False).ngroup().to_numpy()
     keys = places + np.random.default_rng(SEED).random((DRIFT_RESAMPLES, at.size))
     shuffled = np.empty_like(keys)

@@ -1,4 +1,4 @@
-"""Pure statistics of trials and histograms: arrays in, numbers out."""
+"""Compute statistics of trials and histograms with pure functions of arrays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Spread:
     """Median and range of the trials of one cell; all NaN if `n` is 0.
 
     If `confidence` is given, low and high are the ends of a confidence interval of the median at
-    that level, otherwise the minimum and maximum.
+    this level. Otherwise low and high are the minimum and maximum.
     """
 
     n: int
@@ -48,10 +48,10 @@ def histogram_quantile(
     """Return the quantiles `q` (0 to 1) of a histogram, in the unit of its bucket borders.
 
     `lower`, `upper` and `count` have one entry per bucket, in any order. The values in a bucket are
-    assumed to be evenly spread (linear interpolation, like Prometheus' `histogram_quantile`), so
+    assumed to be evenly spread (linear interpolation, like Prometheus' `histogram_quantile`). So
     the error is at most the bucket's width, which is 1 % in the latency table. Return NaN if the
-    histogram is empty. `scipy.stats.rv_histogram` does the same, but it needs buckets without gaps,
-    while the latency table has no buckets for latencies that did not occur.
+    histogram is empty. `scipy.stats.rv_histogram` does the same, but it needs buckets without gaps.
+    The latency table has gaps, because it has no buckets for latencies that did not occur.
     """
     low = np.asarray(lower, dtype=np.float64)
     high = np.asarray(upper, dtype=np.float64)
@@ -75,9 +75,9 @@ def histogram_quantile(
 def histogram_quantiles(buckets: pd.DataFrame, quantiles: pd.Series[float]) -> pd.Series[float]:
     """Return one quantile of each trial's histogram in ms, by trial.
 
-    This is `histogram_quantile` for many histograms at once. `buckets` are rows of the latency
-    table (`trial_id`, `lower_ms`, `upper_ms`, `count`). `quantiles` maps each trial to the wanted
-    quantile (0 to 1). Trials without a bucket are left out.
+    This function does the same as `histogram_quantile`, but for many histograms at once. `buckets`
+    are rows of the latency table (`trial_id`, `lower_ms`, `upper_ms`, `count`). `quantiles` maps
+    each trial to the wanted quantile (0 to 1). Trials without a bucket are left out.
     """
     if buckets.empty:
         return pd.Series(dtype=float)
@@ -103,10 +103,10 @@ def carried_quantile(requests: float) -> float:
 def tail_error_pct(requests: float, q: float) -> float:
     """Return the relative error of the share of requests beyond a sample's quantile `q`, in %.
 
-    The true share differs from 1 - q by at most this percentage of 1 - q, with 99 % confidence. The
+    With 99 % confidence, the true share differs from 1 - q by at most this percentage of 1 - q. The
     formula is the normal approximation of a binomial count: z * sqrt(q (1 - q) / requests), divided
-    by 1 - q. It assumes that requests are independent. If the server queues requests, they are not,
-    so the true error is larger. Return NaN without requests.
+    by 1 - q. It assumes that requests are independent. If the server queues requests, they are not
+    independent, so the true error is larger. Return NaN if there are no requests.
     """
     if requests <= 0:
         return np.nan
@@ -114,13 +114,13 @@ def tail_error_pct(requests: float, q: float) -> float:
 
 
 def mlperf_requests(q: float) -> int:
-    """Return how many requests MLPerf requires before it accepts the quantile `q`.
+    """Return the number of requests that MLPerf requires before it accepts the quantile `q`.
 
-    MLPerf allows an error of 5 % of 1 - q with 99 % confidence. That takes 262,742 requests for p99
-    and 2.65 million for p99.9 (Reddi et al. 2020, MLPerf Inference Benchmark, ISCA, table IV), so
-    about 2,650 requests lie beyond the quantile. `carried_quantile` requires only `REQUESTS_BEYOND`
-    requests beyond it, which means an error of 26 % with the same confidence. That is enough to
-    draw a curve, but not enough to promise a service level.
+    MLPerf allows an error of 5 % of 1 - q with 99 % confidence. This requires 262,742 requests for
+    p99, and 2.65 million requests for p99.9 (Reddi et al. 2020, MLPerf Inference Benchmark, ISCA,
+    table IV), so that about 2,650 requests lie beyond the quantile. `carried_quantile` requires
+    only `REQUESTS_BEYOND` requests beyond the quantile, which means an error of 26 % with the same
+    confidence. This is enough to draw a curve, but not enough to promise a service level.
     """
     return round(Z_99**2 * q * (1 - q) / ((1 - q) / 20) ** 2)
 
@@ -130,11 +130,11 @@ def sliding_mean(
 ) -> tuple[Floats, Floats]:
     """Return (window ends, means) of a rate over trailing windows of `window_s` seconds.
 
-    `t_s` are the ends of the sampled intervals in rising order, `dt_s` their lengths, and `value`
-    the rate in each interval. The rate is integrated and the integral is interpolated, so windows
-    need not begin or end at a sample. Only windows that lie fully inside the samples are returned.
-    The rate is constant within an interval. `scipy.integrate` is not used because it would join the
-    points by straight lines.
+    `t_s` are the ends of the sampled intervals in rising order, `dt_s` are the lengths of the
+    intervals, and `value` is the rate in each interval. The rate is integrated and the integral is
+    interpolated, so windows need not begin or end at a sample. Only windows that lie fully inside
+    the samples are returned. The rate is constant within an interval. Therefore `scipy.integrate`
+    is not used: it would join the points by straight lines.
     """
     times, integral = _integrated(t_s, dt_s, value)
     full = times[1:][times[1:] - window_s >= times[0] - 1e-9]
@@ -144,7 +144,7 @@ def sliding_mean(
 
 
 def window_means(t_s: ArrayLike, dt_s: ArrayLike, value: ArrayLike, edges: ArrayLike) -> Floats:
-    """Return the mean of a rate between each two neighbouring `edges` (seconds, rising).
+    """Return the mean of a rate between neighbouring `edges`, which are seconds in rising order.
 
     `t_s`, `dt_s` and `value` are as in `sliding_mean`. The mean is NaN for a window that does not
     lie fully inside the samples.
@@ -156,7 +156,7 @@ def window_means(t_s: ArrayLike, dt_s: ArrayLike, value: ArrayLike, edges: Array
 
 
 def _integrated(t_s: ArrayLike, dt_s: ArrayLike, value: ArrayLike) -> tuple[Floats, Floats]:
-    """Return the borders of the sampled intervals and the rate's integral up to each border.
+    """Return the borders of the sampled intervals, and the integral of the rate up to each border.
 
     Without intervals, both arrays contain a single NaN.
     """

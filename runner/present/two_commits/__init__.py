@@ -1,1 +1,1 @@
-"""Compare two commits of one server: decide which is better, and say it in words."""
+"""Compare two commits of one server: decide which commit is better, and report the decision."""

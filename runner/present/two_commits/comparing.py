@@ -1,4 +1,4 @@
-"""Compare the servers of two commits quantity by quantity, from the tables of their run."""
+"""Compare the servers of two commits quantity by quantity, using the tables of a run."""
 
 from __future__ import annotations
 
@@ -42,32 +42,33 @@ from runner.present.two_commits.decision import (
 BASE = "base"
 AGAIN = "same"
 HEAD = "head"
-"""Labels of the servers of a run of two commits: the base, the base again, and the head.
+"""Labels of the servers in a run of two commits: the base, the base again, and the head.
 
 The labels have the same length, so that the paths of the servers' folders have the same length,
-too. A longer path would move a program's stack to other addresses, which can change its speed.
+too. A longer path would move a program's stack to other addresses, which can change the program's
+speed.
 """
 FEW_SESSIONS = "fewer than 2 complete sessions"
 OF_CLOSED_LOADS = (CPU_PER_REQUEST, THROUGHPUT, MEMORY)
 OF_OPEN_LOADS = (P50, P90, P95, P99)
 SHOWN = OF_THE_COUNTERS
-"""Quantities that are only shown to explain the others; the outcome does not depend on them."""
+"""Quantities that are shown only to explain other quantities; they do not affect the outcome."""
 DECIDING = (CPU_PER_REQUEST, THROUGHPUT)
-"""Quantities of the closed load that must be decided so that the run can end early."""
+"""Quantities of the closed load that must be decided before the run may end early."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One quantity under one load: the means of both commits, and the decision about them."""
+    """One quantity under one load: the means of both commits, and the decision between them."""
 
     load: str
     quantity: Quantity
     base: float
     head: float
     judged: Judged | None
-    """The decision about the quantity; None if it cannot be compared."""
+    """The decision about the quantity; None if the quantity cannot be compared."""
     why: str = ""
-    """Why the quantity cannot be compared; empty if it can be."""
+    """The reason why the quantity cannot be compared; empty if it can be compared."""
     is_deciding: bool = False
     is_shown_only: bool = False
 
@@ -88,7 +89,7 @@ class _Followed:
 
     @property
     def is_deciding(self) -> bool:
-        """True if this quantity must be decided so that the run can end early."""
+        """True if this quantity must be decided before the run may end early."""
         is_closed = bool(self.trials["load_model"].eq("closed").all())
         return self.quantity in DECIDING and is_closed
 
@@ -108,29 +109,29 @@ def rows_of(tables: Tables, rule: Rule, *, ended: bool) -> tuple[Row, ...]:
 
 @dataclass(frozen=True)
 class Kept:
-    """How many sessions of the open load kept an objective, and whether head breaks it."""
+    """The numbers of trials of the open load in which base and head kept an objective."""
 
     objective: str
     sessions: int
     base: int
-    """Number of trials of base that kept the objective, of two trials per session."""
+    """Number of trials of base that kept the objective; each session has two trials of base."""
     head: int
-    """Number of trials of head that kept the objective, of one trial per session."""
+    """Number of trials of head that kept the objective; each session has one trial of head."""
 
     @property
     def is_broken(self) -> bool:
-        """True if base keeps the objective in at least 90 % of its trials, and head in less than
-        half of its trials.
+        """True if head breaks the objective although base keeps it.
 
-        If head really kept the objective as often as base, this would happen in fewer than one of
-        700 runs of 6 sessions (binomial distribution).
+        Base must keep the objective in at least 90 % of its trials, and head in less than half of
+        its trials. If head really kept the objective as often as base, this would happen in fewer
+        than one of 700 runs of 6 sessions (binomial distribution).
         """
         enough = self.sessions >= LATER_LOOKS[0]
         return enough and self.base >= 0.9 * 2 * self.sessions and self.head < self.sessions / 2
 
     @property
     def words(self) -> str:
-        """How often base and head kept the objective, in words."""
+        """A clause that says in how many trials base and head kept the objective."""
         return (
             f"{self.objective} at the common rate: base kept it in {self.base} of "
             f"{2 * self.sessions}, head in {self.head} of {self.sessions} trials"
@@ -138,7 +139,7 @@ class Kept:
 
 
 def kept_of(tables: Tables, objective: Objective) -> Kept:
-    """Return how often the servers of a run kept an objective under the open load."""
+    """Return the numbers of trials of the open load in which a run's servers kept an objective."""
     trials = compared(tables, tables.trials)
     trials = trials[trials["load_model"].eq("open")]
     times_ms = trials[f"latency_{objective.percentile}_ms"]
@@ -155,8 +156,9 @@ def kept_of(tables: Tables, objective: Objective) -> Kept:
 def outcome_of(rows: Sequence[Row], kept: Kept | None = None) -> Outcome:
     """Return the outcome of a run.
 
-    The run is worse if any quantity is worse, or if head breaks the objective. Otherwise it is
-    undecided if a deciding quantity is not decided yet, or if any quantity is under suspicion.
+    The outcome is `WORSE` if any quantity is worse, or if head breaks the objective. Otherwise the
+    outcome is `UNDECIDED` if a deciding quantity is not decided yet, or if a difference in any
+    quantity is suspected but not confirmed.
     """
     found = {row.outcome for row in rows}
     if Outcome.WORSE in found or (kept is not None and kept.is_broken):

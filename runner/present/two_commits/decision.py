@@ -1,10 +1,11 @@
 """Decide from sessions of base, base again and head whether head is worse, better or neither.
 
-In each session these three servers run side by side. So each session gives an effect (head against
-the mean of the two bases) and a measure of the noise (base again against base). After certain
-numbers of sessions there is an interim look at the effects. If a look shows a difference, this is
-only a suspicion: later sessions, which did not contribute to it, must confirm it.
-docs/two-commits.md explains the rule, and `benchmarks/false_alarms.py` measures its error rates.
+In each session these three servers run side by side. So each session gives an effect (head compared
+with the mean of the two bases) and a measure of the noise (base again compared with base). After
+certain numbers of sessions there is an interim look at the effects. If a look shows a difference,
+this is only a suspicion. Later sessions must confirm the suspicion, because they did not contribute
+to it. docs/two-commits.md explains the rule, and `benchmarks/false_alarms.py` measures how often
+the rule errs.
 """
 
 from __future__ import annotations
@@ -21,31 +22,37 @@ from runner.present.statistics.stats import Floats
 LATER_LOOKS = (*LOOKS, 25, 30, 36, 43, 52, 62, 75, 90, 108, 130, 156, 187)
 """Numbers of sessions after which there is an interim look.
 
-Each is about a fifth larger than the previous one.
+After the first five numbers, each number is about a fifth larger than the number before it.
 """
 CONFIRMING = 4
-"""Number of sessions after a suspicion that must confirm it."""
+"""A suspicion must be confirmed by this many sessions after it."""
 SUSPICION_ALPHA = 0.05
 """Two-sided significance level of a suspicion at each interim look.
 
-It may be lenient, because later sessions must confirm a suspicion before head counts as different.
+The level may be lenient, because later sessions must confirm a suspicion before head counts as
+different.
 """
 CONFIRMING_ALPHA = 0.2
 """One-sided significance level at which the confirming sessions alone must show the difference."""
 CONFIRMING_PART = 0.5
-"""Share of the border and of the noise that the difference must exceed in the confirming sessions.
+"""In the confirming sessions, the difference must exceed this share of the border and of the noise.
 
-It is less than 1 because these sessions are few.
+The share is less than 1 because the confirming sessions are few.
 """
 TIE_ALPHA = 0.005
-"""Two-sided significance level of a tie at each interim look; it is strict because a tie is final.
+"""Two-sided significance level of a tie at each interim look.
+
+The level is strict because a tie at an interim look is final.
 """
 LAST_ALPHA = 0.1
-"""Two-sided significance level of a tie at the end of a run, which is decided only once."""
+"""Two-sided significance level of a tie at the end of a run.
+
+The level may be lenient because this decision is made only once.
+"""
 SMALLEST_FOUND = 2.0
 """A tie excludes differences of this many times the border; smaller differences may go unnoticed.
 
-Differences of this size are reliably found (docs/two-commits.md).
+Differences of this size are found reliably (docs/two-commits.md).
 """
 
 
@@ -60,12 +67,12 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Rule:
-    """Which difference of two commits counts, and how certain it must be."""
+    """The rule that says which difference of two commits counts, and how certain it must be."""
 
     fail_above: float
     """The border: the smallest difference that counts, as a share (0.025 for 2.5 %)."""
     quantities: int = 1
-    """Number of quantities that share the significance level of a suspicion (Bonferroni)."""
+    """Number of quantities among which the level of a suspicion is divided (Bonferroni)."""
 
     @property
     def border(self) -> float:
@@ -85,7 +92,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Change:
-    """A ratio of costs with its 95 % interval over sessions; above 1, the cost has risen."""
+    """A ratio of costs with its 95 % interval over sessions; a ratio above 1 is a rise in cost."""
 
     ratio: float
     low: float
@@ -112,9 +119,9 @@ class Judged:
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """Logarithms of ratios, one per session, in the order of the sessions.
+    """Logarithms of ratios, one logarithm per session, in the order of the sessions.
 
-    They are positive if the second server of a comparison costs more.
+    A logarithm is positive if the second server of a comparison costs more.
     """
 
     effect: Floats
@@ -124,7 +131,7 @@ class Effects:
 
     @classmethod
     def of(cls, base: Floats, same: Floats, head: Floats, *, more_is_better: bool) -> Effects:
-        """Return the effects for the values of the three servers: positive numbers by session."""
+        """Return the effects of three servers from their values, which are positive, by session."""
         sign = -1.0 if more_is_better else 1.0
         logs = [sign * np.log(np.asarray(side, dtype=np.float64)) for side in (base, same, head)]
         return cls(logs[2] - (logs[0] + logs[1]) / 2, logs[1] - logs[0])
@@ -141,8 +148,8 @@ class Effects:
 def judge(effects: Effects, rule: Rule, *, ended: bool) -> Judged:
     """Decide from all sessions so far; `ended` is True if there are no further sessions.
 
-    All looks are repeated, from the first one on, so that the result depends only on the sessions
-    and not on earlier calls.
+    Each call repeats all looks from the first look on, so that the result depends only on the
+    sessions and not on earlier calls.
     """
     count = effects.effect.size
     suspected_at: int | None = None
@@ -179,7 +186,7 @@ def _judged(
     suspected: bool = False,
     confirmed: bool = False,
 ) -> Judged:
-    """Return the outcome with the changes that the sessions of `effects` show."""
+    """Return `outcome` together with the changes that the sessions of `effects` show."""
     return Judged(
         outcome,
         head=_change(effects.effect),
@@ -203,7 +210,7 @@ def _change(logs: Floats) -> Change:
 def _suspects(effects: Effects, rule: Rule, sign: float) -> bool:
     """Return whether head seems to differ in the direction of `sign` (+1: head costs more).
 
-    The difference must be significant, and larger than the border and than the noise.
+    The difference must be significant, and it must be larger than the border and than the noise.
     """
     found = one_sample(sign * effects.effect)
     noise = abs(float(effects.noise.mean()))
@@ -214,7 +221,7 @@ def _suspects(effects: Effects, rule: Rule, sign: float) -> bool:
 def _confirms(later: Effects, rule: Rule, sign: float) -> bool:
     """Return whether the sessions after a suspicion confirm it.
 
-    They do if they alone show a difference in the same direction.
+    The suspicion is confirmed if these sessions alone show a difference in the same direction.
     """
     found = one_sample(sign * later.effect)
     noise = abs(float(later.noise.mean()))

@@ -1,4 +1,4 @@
-"""The result of two commits in words: a sentence, a table, Markdown, and JUnit XML."""
+"""Report the comparison of two commits as a sentence, a table, Markdown, or JUnit XML."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ READING = (
     "(--fail-above) and the noise, and if further sessions confirmed it."
 )
 INFORMATION = "–"
-"""Text shown for the outcome of a quantity that decides nothing."""
+"""Text shown instead of an outcome for a quantity that does not affect the outcome of the run."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Compared:
     budget: str
     run_id: str
     kept: Kept | None = None
-    """How often the objective was kept; None if the run has no objective."""
+    """The numbers of trials that kept the objective; None if the run has no objective."""
 
     @property
     def outcome(self) -> Outcome:
@@ -44,9 +44,9 @@ class Compared:
 
 
 def change_words(ratio: float, *, inverted: bool) -> str:
-    """Return a ratio as a change in percent, such as `+4.8 %` or `−0.3 %`; `–` if it is unknown.
+    """Return a ratio as a change in percent, such as `+4.8 %` or `−0.3 %`.
 
-    `inverted` is True if the ratio is base / head.
+    Return `–` if the ratio is unknown. `inverted` is True if the ratio is base / head.
     """
     if not 0 < ratio < math.inf:
         return "–"
@@ -67,7 +67,7 @@ def _words(change: Change, *, inverted: bool) -> str:
 
 
 def _change(row: Row) -> str:
-    """Return the change from base to head, or the reason why they cannot be compared."""
+    """Return the change from base to head, or the reason why the commits cannot be compared."""
     if row.judged is None:
         return row.why
     return _words(row.judged.head, inverted=row.quantity.more_is_better)
@@ -138,7 +138,11 @@ def sentence(found: Compared) -> str:
 
 
 def _largest_first(rows: Sequence[Row]) -> list[Row]:
-    """Return the first three rows: those of deciding quantities first, then by size of change."""
+    """Return the three most important rows.
+
+    Rows of deciding quantities come first. Among these and among the others, the largest change
+    comes first.
+    """
 
     def rank(row: Row) -> tuple[bool, float]:
         return not row.is_deciding, -abs(math.log(row.judged.head.ratio)) if row.judged else 0.0
@@ -149,7 +153,7 @@ def _largest_first(rows: Sequence[Row]) -> list[Row]:
 def markdown(found: Compared, remarks: Sequence[str], link: str | None = None) -> str:
     """Return the result as a comment for a pull request: a sentence and a table.
 
-    `link` is the address of the difference of the flame graphs.
+    `link` is the address of the flame graph that shows the difference of the commits.
     """
     shown = table(found)
     parts = [f"**{sentence(found)}**", to_markdown(shown)]
@@ -164,8 +168,9 @@ def markdown(found: Compared, remarks: Sequence[str], link: str | None = None) -
 def junit(found: Compared) -> str:
     """Return the result as JUnit XML, with a test case for each quantity and for the objective.
 
-    A quantity that is worse is a failure. A quantity that is not decided counts as skipped. But if
-    the whole run is not decided, a deciding quantity that is not decided is an error.
+    A quantity that became worse counts as a failure. A quantity that is not decided counts as
+    skipped. The exception is an undecided deciding quantity: it counts as an error if the whole run
+    is undecided.
     """
     judged = [row for row in found.rows if not row.is_shown_only]
     suite = ElementTree.Element("testsuite", name="bench ab")
@@ -197,7 +202,10 @@ def junit(found: Compared) -> str:
 
 
 def _junit_kind(row: Row, of_run: Outcome) -> str:
-    """Return the name of the XML element that marks a test case as not passed; empty if passed."""
+    """Return the name of the XML element that marks a test case as failed, in error, or skipped.
+
+    Return an empty text if the test case passed.
+    """
     if row.outcome is Outcome.WORSE:
         return "failure"
     is_open = row.outcome in (None, Outcome.UNDECIDED)

@@ -1,4 +1,4 @@
-"""Compare two runs cell by cell: values, ratio with its interval, and verdict."""
+"""Compare two runs cell by cell: values, their ratio with its interval, and a verdict."""
 
 import math
 from collections import Counter
@@ -65,8 +65,8 @@ def conditions(
 ) -> tuple[Difference, ...]:
     """Return the differences between two runs' manifests that change the numbers of `trials`.
 
-    A difference in a tool, or in the database, counts only if one of these trials used it. Raise
-    LabError if there is any difference, unless `force`.
+    A difference in a tool, or in the database, counts only if one of these trials used the tool or
+    the database. Without `force`, raise LabError if there is any such difference.
     """
     tools = set(trials["tool"]) | (set(trials["server"]) & {"nginx"})
     stored = bool(trials["pool_size"].notna().any())
@@ -97,7 +97,7 @@ def changes(a: Manifest, b: Manifest) -> tuple[Difference, ...]:
 def same_binary(a: Manifest, b: Manifest, servers: Sequence[str]) -> tuple[str, ...]:
     """Return the servers that ran the same binary with the same variables in both runs.
 
-    If the binary is not known, the image is compared instead.
+    If the binary of a server is not known, its image is compared instead.
     """
     others = {each.what for each in a.differences_from(b) if each.condition is Condition.PROGRAM}
     return tuple(server for server in servers if a.program_of(server) and server not in others)
@@ -113,9 +113,9 @@ class CellComparison:
     The second run is called B. `a` and `b` are geometric means with their 95 % intervals. `ratio`
     is B / A. `p` is corrected by Holm's method over all comparisons of the two runs. `detectable`
     is the smallest true ratio (> 1) that these trials detect with 80 % power at the strictest level
-    of Holm's correction. `delta` is Cliff's delta of B against A, and `magnitude` the usual word
-    for its size. `floor` is the largest ratio (>= 1) that noise alone caused in either run, between
-    two labels of one program. `verdict` is one of `VERDICTS`.
+    of Holm's correction. `delta` is Cliff's delta of B against A, and `magnitude` is the usual word
+    for the size of the delta. `floor` is the largest ratio (>= 1) that noise alone caused in either
+    run, measured between two labels of one program. `verdict` is one of `VERDICTS`.
     """
 
     load: str
@@ -135,7 +135,7 @@ class CellComparison:
 
     @property
     def words(self) -> str:
-        """The verdict; for a regression, also the word `regression`."""
+        """The verdict, followed by the word `regression` if the comparison is a regression."""
         return f"{self.verdict}, regression" if self.regression else self.verdict
 
 
@@ -144,11 +144,12 @@ class RunComparison:
     """The comparison of two runs, and their differences.
 
     `differences` are conditions that change the numbers, so they are present only if the comparison
-    was made with `force`. `changes` (commit, compilers, variables) may be what the user wants to
-    compare. `same_binary` names the servers that ran the same binary in both runs. `only_a` and
-    `only_b` are the cells of one run only. `unsealed` are the cells without a sealed trial in one
-    of the runs. `incomparable` are the quantities of cells that cannot be compared because the
-    verdicts of one run do not allow it; each is a text with the verdicts of both runs.
+    was made with `force`. `changes` are differences (commit, compilers, variables) that the user
+    may want to compare. `same_binary` names the servers that ran the same binary in both runs.
+    `only_a` and `only_b` are the cells that only one of the runs has. `unsealed` are the cells
+    without a sealed trial in one of the runs. `incomparable` are the quantities of cells that
+    cannot be compared because of the verdicts in one of the runs; each is a text with the verdicts
+    of both runs.
     """
 
     run_a: str
@@ -163,7 +164,7 @@ class RunComparison:
     incomparable: tuple[str, ...]
     fail_above_pct: float | None
     imported: bool = False
-    """True if a run was imported, so that the lab itself did not measure CPU use, for example."""
+    """True if a run was imported, which means that the lab itself did not measure its CPU use."""
 
     @property
     def regressions(self) -> tuple[CellComparison, ...]:
@@ -193,15 +194,15 @@ def compare_runs(
     """Compare run B with run A in the cells that both runs have; failed trials are left out.
 
     A cell is a server under a load with its size and warm-up. The runs have no blocks in common, so
-    the intervals of the ratios are Welch's. Two values differ if two conditions are met: the
-    ratio's interval excludes 1 and does not lie within the noise between two labels of one program,
-    and a test finds a difference after Holm's correction over all comparisons. Therefore, if two
-    runs are equal, the chance that the comparison reports any difference is at most 5 %. A
+    the intervals of the ratios are Welch's. Two values differ if two conditions are met. First, the
+    ratio's interval excludes 1 and does not lie within the noise between two labels of one program.
+    Second, a test finds a difference after Holm's correction over all comparisons. Therefore, if
+    two runs are equal, the chance that the comparison reports any difference is at most 5 %. A
     regression is a change for the worse whose whole interval is worse by more than `fail_above_pct`
     percent.
 
-    Raise LabError if the runs were made under different conditions (unless `force`), or if they
-    have no common cell.
+    Raise LabError if the runs have no common cell. Without `force`, also raise LabError if the runs
+    were made under different conditions.
     """
     sides = read_tables(a), read_tables(b)
     cells_a, cells_b = map(cells_of, sides)
@@ -243,12 +244,12 @@ SIZES = {
     "duration_s": "{} s",
     "warmup_s": "{} s of warm-up",
 }
-"""Property in which loads of the same name may differ -> how it is printed."""
+"""Property in which loads of the same name may differ -> format in which it is printed."""
 
 
 @dataclass(frozen=True)
 class SizedCell:
-    """A server under a load; `sizes` are those sizes of the load, in words, that its name lacks."""
+    """A server under a load; `sizes` are the sizes, in words, that the load's name does not say."""
 
     server: str
     load: str
@@ -262,7 +263,7 @@ Followed = tuple[SizedCell, Quantity]
 
 
 def cells_of(tables: Tables) -> dict[SizedCell, pd.DataFrame]:
-    """Return the trials of each cell, including failed ones.
+    """Return the trials of each cell, including failed trials.
 
     Steps of a search are left out, because each step has a different rate. Disturbed sessions and
     incomplete blocks are left out, as in the ratios of one run.
@@ -288,15 +289,15 @@ def cells_of(tables: Tables) -> dict[SizedCell, pd.DataFrame]:
 def samples_of(
     runs: Sequence[Mapping[SizedCell, pd.DataFrame]],
 ) -> dict[Followed, dict[int, Sample]]:
-    """Return, for each cell and quantity, the sample of each run, by the run's number from 1.
+    """Return, for each cell and quantity, the samples of the runs, by the run's number from 1.
 
-    A run is left out of a cell if its verdicts do not allow the quantity to be compared.
+    The sample of a run is left out if the run's verdicts do not allow the quantity to be compared.
     """
     found: dict[Followed, dict[int, Sample]] = {}
     for run_number, cells in enumerate(runs, start=1):
         for cell, trials in cells.items():
             sealed = sealed_trials(trials)
-            # Name blocks by run, because blocks of different runs are not related.
+            # Include the run in the name of a block, because blocks of different runs are unrelated.
             blocks = [f"{run_number} {block}" for block in sealed["block"]]
             for quantity in OF_TWO_RUNS:
                 if is_the_servers(sealed, quantity) and (sealed[quantity.column] > 0).any():
@@ -359,8 +360,8 @@ def _compared(
 def tables(found: RunComparison) -> dict[str, pd.DataFrame]:
     """Return the comparisons of each load as a table of texts.
 
-    The two means are printed without their intervals, so that the table with the ratio's interval
-    fits into a terminal.
+    Only the ratio is printed with its interval. The two means are printed without intervals, so
+    that the table fits into a terminal.
     """
     by_load: dict[str, list[dict[str, str]]] = {}
     for row in found.comparisons:
@@ -378,7 +379,7 @@ def tables(found: RunComparison) -> dict[str, pd.DataFrame]:
 
 
 def findings(found: RunComparison) -> list[str]:
-    """Return the counts of verdicts, and a sentence for each comparison that is not a tie."""
+    """Return sentences: first the counts of verdicts, then one for each comparison that differs."""
     tie, better, worse, few = (found.counts[verdict] for verdict in VERDICTS)
     said = [
         (
@@ -402,7 +403,7 @@ def findings(found: RunComparison) -> list[str]:
 
 
 def provenance(found: RunComparison) -> list[str]:
-    """Return sentences on what is equal in both runs and what changed, apart from the numbers."""
+    """Return sentences on the conditions of both runs: which are equal, and which changed."""
     said = ["The ratios also include everything that changed on the machine between the two runs."]
     if found.imported:
         said.append(
@@ -420,7 +421,7 @@ def provenance(found: RunComparison) -> list[str]:
 
 
 def left_out(found: RunComparison) -> dict[str, tuple[str, ...]]:
-    """Return which comparisons are missing: reason -> cells, or quantities of cells."""
+    """Return the missing comparisons: reason -> cells, or quantities of cells."""
     reasons = {
         f"Only in {found.run_a}": found.only_a,
         f"Only in {found.run_b}": found.only_b,
@@ -439,7 +440,7 @@ def left_out(found: RunComparison) -> dict[str, tuple[str, ...]]:
 def ratios(found: RunComparison, looks: Mapping[str, Identity]) -> Chart:
     """Return the chart of the ratio B / A of each comparison, grouped by load.
 
-    `looks` has the look of each server by name; other servers are grey.
+    `looks` contains the look of each server by name. A server without a look is grey.
     """
     if not found.comparisons:
         return empty(

@@ -1,4 +1,4 @@
-"""Follow cells over many runs in time: means with intervals, and lasting changes."""
+"""Follow cells over many runs in time, and find lasting changes of their means."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,13 +27,16 @@ from runner.present.statistics.stats import Floats
 from runner.present.two_runs.compare import cells_of, conditions, samples_of
 from runner.store import RunFolder
 
-AT_EACH_SIDE = 2  # minimum number of runs before and after a change
-LEAST = 6  # minimum number of runs of a cell in which changes are searched
+AT_EACH_SIDE = 2  # a change has at least this many runs before it and after it
+LEAST = 6  # changes are looked for only in cells with at least this many runs
 SIMULATED = 20_000
-"""Number of simulated series without a change, to which an observed change is compared."""
+"""Number of simulated series without a change, with which an observed change is compared."""
 SEED = 20_261_123
 PANELS = 8
-"""Largest number of panels in the figure; panels with changes come first. The table has all."""
+"""The figure has at most this many panels, and panels with changes come first.
+
+The table contains all loads and quantities.
+"""
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Change:
     """A lasting change that begins with the run of number `at` (the first run is 1).
 
     From this run on, the values are `ratio` times the values between the previous change and this
-    one. `p` is the p-value of the change.
+    change. `p` is the p-value of the change.
     """
 
     at: int
@@ -54,8 +57,8 @@ class Change:
 class Course:
     """One quantity of one cell over the runs.
 
-    `sides` has the mean with its interval by the number of the run, and `changes` are the lasting
-    changes.
+    `sides` maps the number of a run to the mean in this run with its interval. `changes` are the
+    lasting changes.
     """
 
     load: str
@@ -67,7 +70,8 @@ class Course:
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """Runs sorted by time, and the course of each quantity and cell that at least two runs have."""
+    """Runs sorted by time, with a course for each quantity of a cell that at least two runs have.
+    """
 
     runs: tuple[str, ...]
     days: tuple[str, ...]
@@ -90,11 +94,11 @@ def history(
 ) -> History:
     """Follow each cell over runs, sorted by the time at which they started.
 
-    A run in which a quantity cannot be compared is skipped for that quantity. Each run counts as
-    one value, the mean of its trials' logarithms, because what changes on a machine between runs
-    affects all trials of a run. Raise LabError if there are fewer than two runs, if a run is named
-    twice, if the runs were made under different conditions (unless `force`), or if no two runs have
-    a common cell.
+    If a quantity cannot be compared in a run, the run is skipped for this quantity. Each run counts
+    as one value, which is the mean of its trials' logarithms. The reason is that a change on the
+    machine between two runs affects all trials of a run. Raise LabError if there are fewer than two
+    runs, if a run is named twice, or if no two runs have a common cell. Without `force`, also raise
+    LabError if the runs were made under different conditions.
     """
     tables = sorted(map(read_tables, runs), key=lambda each: each.manifest.started_at or "")
     names = tuple(each.manifest.run_id for each in tables)
@@ -137,10 +141,10 @@ def history(
 def changes(values: Floats, alpha: float = ALPHA) -> Iterator[tuple[int, float]]:
     """Yield the positions at which the mean of a series changes, in order, each with its p-value.
 
-    The t statistic is computed for each position. The largest one is compared with the simulated
-    distribution of the largest t statistic in series without a change (Worsley 1979, JASA 74, 365).
-    If it shows a change, the values before and after this position are searched in the same way
-    (binary segmentation, Vostrikova 1981).
+    The t statistic is computed for each position. The largest t statistic is compared with its
+    simulated distribution in series without a change (Worsley 1979, JASA 74, 365). If this
+    comparison shows a change, further changes are looked for in the same way among the values
+    before and among the values after this position (binary segmentation, Vostrikova 1981).
     """
     if values.size < LEAST:
         return
@@ -171,11 +175,10 @@ def squared_t(rows: Floats) -> Floats:
 
 @lru_cache(maxsize=256)
 def _without_change(n: int) -> Floats:
-    """Simulate `SIMULATED` series without a change.
+    """Simulate `SIMULATED` series without a change, and return a statistic of each series.
 
-    Return for each series the largest squared t statistic over all places of a change.
-
-    Each series has n values drawn from one normal distribution.
+    Each series consists of n values drawn from one normal distribution. The statistic is the
+    largest squared t statistic over all positions at which a change could be.
     """
     rng = np.random.default_rng(SEED)
     parts = [
@@ -185,7 +188,7 @@ def _without_change(n: int) -> Floats:
 
 
 def findings(found: History) -> list[str]:
-    """Return a sentence with the number of courses without changes, and one for each change."""
+    """Return a sentence with the number of courses without changes, and a sentence per change."""
     steady = sum(not course.changes for course in found.courses)
     few = "" if len(found.runs) >= LEAST else f" To find a change, {LEAST} runs or more are needed."
     return [
@@ -206,7 +209,7 @@ def findings(found: History) -> list[str]:
 
 
 def table(found: History) -> pd.DataFrame:
-    """Return a row for each course: its mean in every run as text, and its changes."""
+    """Return a table of texts with a row for each course: the means by run, and the changes."""
     numbers = range(1, len(found.runs) + 1)
     rows = [
         {"load": course.load, "server": course.server, "quantity": course.quantity}
