@@ -29,10 +29,11 @@ The true share is at most 1, but tools print means with three digits, and round 
 """
 FAR_MORE = 1.5
 FAR_LESS = 0.5
-"""A finding is more severe above FAR_MORE or below FAR_LESS, as shares of connections in use."""
+"""A finding is more severe if the share of connections in use is above FAR_MORE or below FAR_LESS.
+"""
 BUSY = 0.9
 HALF_IDLE = 0.5
-ROUNDED = 1.02  # two numbers rounded to three digits can change order within 2 %
+ROUNDED = 1.02  # rounding to three digits can change the order of numbers less than 2 % apart
 TIMEOUTS_MS = (1_000, 2_000, 5_000, 8_000, 10_000, 15_000, 20_000, 30_000, 60_000)
 UNCERTAIN = {
     "wrk": "; with wrk this is the mean, which includes requests that were never sent",
@@ -56,16 +57,17 @@ NAMES = {
     },
 }
 STANDING_IN = {("mean_ms", "p99_ms"): SUSPICIOUS, ("p99_ms", "max_ms"): KNOWING}
-"""Pairs of columns that a table may have mixed up -> severity of a row with equal numbers in both.
+"""Pairs of columns that a table may have mixed up -> severity if a row has equal numbers in both.
 """
 FEWEST_ALIKE = 3
 MOSTLY_ALIKE = 0.9
-"""A column may be a copy of another if both are equal in FEWEST_ALIKE rows and this share of rows.
+"""A column may be a copy of another column if the two are equal in at least FEWEST_ALIKE rows, and
+in at least this share of all rows.
 """
 DIGITS_APART = 1e-6
-"""A number counts as rounded to three digits if it is at most this far from a rounded number.
+"""A number counts as rounded to three digits if it differs by at most this from such a number.
 
-The unit is one in the third digit.
+The difference is counted in units of the third digit.
 """
 BAND = 0.01
 AROUND = 0.2
@@ -79,27 +81,29 @@ OLD_DAYS = 180
 SHOWN_APART = 3
 """If more rows than this of one test break a rule, they are combined into one finding."""
 NAMED = 5
-"""Number of rows that a finding about more than `SHOWN_APART` rows names."""
+"""A finding about more than `SHOWN_APART` rows names this number of other rows."""
 MANY_ERRORS = 0.05
-"""If more than this share of the requests failed, the rate shows whether it counts errors."""
+"""Only if more than this share of the requests failed, the rate shows whether it counts errors."""
 SHORT_S = 2.0
-"""Below this duration, a rate that is a mean of samples may differ from requests / time."""
+"""If a load is shorter than this, a rate that is a mean of samples may differ from requests / time.
+"""
 AGREEING = 0.03
 """A rate agrees with requests / time if it deviates by at most this share."""
 FEW_FOR_P99 = 200
-"""Below this number of requests, p99 may be equal to the maximum."""
+"""If a load has fewer requests than this, its p99 may be equal to its maximum."""
 OTHER_SIZE = 3.0
-"""Ratio of the sizes of two answers above which they cannot be the same answer."""
+"""Two answers differ if the size of one is more than this many times the size of the other."""
 PER_REQUEST = ("locust", "jmeter", "gatling")
 """Tools whose rows are the different requests of one load, so that a ranking has no meaning."""
 HEADERS_BYTES = 300
-"""Different headers can explain a difference of the sizes of two answers up to this."""
+"""If the sizes of two answers differ by less than this, different headers can be the reason."""
 EVEN = 1.05
-"""If p99 / p50 is at most this, times vary so little that two of them may be equal by rounding."""
+"""If p99 / p50 is at most this, times vary so little that percentiles may be equal by rounding."""
 COARSE = 1000
 """Rows with equal means are suspicious only if the mean is at least this many rounding errors."""
 FEW_EACH = 100
-"""If each connection has fewer requests than this, idle connections at the end are allowed for."""
+"""The checks allow for idle connections at the end if each connection has fewer requests than this.
+"""
 STOPPED = ("ab", "h2load")
 """Tools that may end without a report after they have said that they begin."""
 EXACT_TOOLS = ("wrk", "hey", "oha", "ab", "vegeta", "ghz", "fortio", "h2load", "jmeter")
@@ -125,7 +129,7 @@ def audit(rows: pd.DataFrame) -> Audit:
 
 
 def _broken(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
-    """Yield a finding for each row that breaks a rule; many rows of a test are one finding.
+    """Yield a finding for each row that breaks a rule; many such rows of a test share one finding.
 
     In a rule's expression, names with an @ are constants of this module.
     """
@@ -193,7 +197,7 @@ def _share(
 
 
 def _slack_ms(rows: pd.DataFrame) -> pd.Series[float]:
-    """Return how far a printed time may be from the true time because the tool rounds coarsely."""
+    """Return the highest rounding error of printed times, for tools that round coarsely, or 0."""
     return rows["resolution_ms"].fillna(0.0)
 
 
@@ -211,11 +215,12 @@ def _slowest_rate(rows: pd.DataFrame) -> pd.Series[float]:
 
 
 def _least_sound(rows: pd.DataFrame) -> pd.Series[float]:
-    """Return the share of connections in use below which a closed load left connections idle.
+    """Return the lowest share of connections in use that is plausible for a closed load.
 
-    If the number of requests was given, connections are idle at the end, at most as long as the
-    slowest request takes: no further request is left for them. That matters if each connection had
-    few requests.
+    If the share is lower, connections were idle. But at the end of a load with a fixed number of
+    requests, no further request is left for some connections, so these connections are idle until
+    the slowest request has ended. If each connection had few requests, this time matters, and the
+    lowest plausible share is reduced accordingly.
     """
     last = rows["max_ms"] / 1000 / rows["duration_s"].where(rows["duration_s"] > 0)
     few = rows["requests"] < FEW_EACH * rows["connections"]
@@ -333,9 +338,9 @@ class RateBand:
 def densest_band(rates: pd.Series[float]) -> RateBand:
     """Return the band of 1 % that contains most rates.
 
-    Its chance is the probability, by the Poisson distribution, of at least so many rates in a given
-    band, times the number of bands that were compared. The expected number of rates follows from
-    the rates within 10 % to either side of the band.
+    The band's `chance` is the probability, by the Poisson distribution, of at least so many rates
+    in a given band, times the number of bands that were compared. The expected number of rates in
+    the band follows from the number of rates within 10 % to either side of it.
     """
     logs = np.sort(np.log(rates.to_numpy(dtype=float)))
     ends = np.searchsorted(logs, logs + BAND, side="right")
@@ -557,7 +562,7 @@ def _part_of_best(rows: pd.DataFrame) -> pd.Series[float]:
 
 
 def _apart(counted: pd.Series[float], rows: pd.DataFrame) -> pd.Series[float]:
-    """Return how far each rate is from the counted requests per second, as a share of the rate."""
+    """Return the difference of each rate from the counted requests/s, as a share of the rate."""
     return (counted / rows["rate"] - 1).abs().where(rows["rate"] > 0)
 
 
@@ -671,7 +676,7 @@ def _equal_rows(rows: pd.DataFrame) -> Iterator[Finding]:
 def _repeated_counts(rows: pd.DataFrame) -> Iterator[Finding]:
     """Yield findings about rows with equal count, mean and maximum, but different rates."""
     counts = ["requests", "mean_ms", "max_ms"]
-    is_fine = rows["mean_ms"] >= COARSE * _slack_ms(rows)  # equal smaller means may be chance
+    is_fine = rows["mean_ms"] >= COARSE * _slack_ms(rows)  # smaller means may be equal by chance
     known = rows[is_fine & (rows["requests"] * 10 >= DIGITS)].dropna(subset=[*counts, "rate"])
     for _, group in known.groupby(counts, sort=False):
         if group["rate"].nunique() > 1:

@@ -13,14 +13,14 @@ from runner.present.look import captions, style
 from runner.present.look.numbers import number
 
 SOURCES = 3  # number of files that a caption names
-PANELS = 6  # number of tests in a figure, namely those with the most rows
+PANELS = 6  # highest number of tests in a figure; the tests with the most rows are shown
 
 
 def _draw(chart: Chart, line: float = 0.0, band: tuple[float, float] | None = None) -> Figure:
     """Draw a panel for each test.
 
-    Each row of the table is a point, filled if it is `solid`. `line` and `band` are values on the
-    y axis that are drawn for reference.
+    Each row of the table is a point, which is filled if the row's column `solid` is true. `line`
+    and `band` are values on the y axis that are drawn for reference.
     """
     names = [
         style.wrap(panel, style.TEXT_PT, style.WIDTH_IN - 0.8, "bold") for panel in chart.panels

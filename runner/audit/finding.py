@@ -1,4 +1,4 @@
-"""The findings of an audit, as objects, as a table, and as three sentences; and the laws."""
+"""The laws of an audit, and its findings: as objects, as a table, and as three sentences."""
 
 import functools
 import math
@@ -18,10 +18,11 @@ from runner.present.look.captions import plural
 
 
 class Severity(StrEnum):
-    """How severe a finding is, most severe first.
+    """The severities of findings, the most severe first.
 
     A `void` number does not measure what it is ranked as. An `impossible` number contradicts
-    another number, however the columns are read, numbers are rounded, and instruments err.
+    another number, and neither another meaning of the columns nor errors of rounding and measuring
+    can explain the contradiction.
     """
 
     VOID = "void"
@@ -46,7 +47,7 @@ class Finding:
     row: str = ""
     check: str = ""  # name of the law; filled in by `audit`
     effect: float = 0.0
-    """How far the numbers are apart; findings of the same severity are ordered by it."""
+    """Size of the contradiction. Findings of the same severity are ordered by this size."""
     fix: str = ""
     """What the maintainer of the table can do: the advice of the rule, or else of the law."""
     is_shared: bool = False
@@ -70,7 +71,7 @@ class Rule:
     severity: Severity
     says: str
     effect: str = ""
-    """Column with the size of the contradiction; findings are ordered by it."""
+    """Name of the column with the size of the contradiction, by which findings are ordered."""
     fix: str = ""
 
 
@@ -95,9 +96,10 @@ def laws() -> dict[str, Law]:
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """The rows that were read, and the findings about them, most severe first.
+    """The rows that were read, and the findings about these rows, the most severe first.
 
-    `not_done` names the checks that could not be done, because the tables lack their columns.
+    `not_done` names the checks that could not be done, because the tables lack the columns for
+    them.
     """
 
     rows: pd.DataFrame
@@ -150,11 +152,11 @@ class Summary:
     """Three sentences about an audit, for quoting."""
 
     counted: str
-    """How many rows there are, and how many findings of each severity."""
+    """Sentence with the number of rows, and the number of findings of each severity."""
     gravest: str
-    """The most severe finding."""
+    """Sentence about the most severe finding."""
     not_checked: str
-    """The checks that could not be done, because the tables lack their columns."""
+    """Sentence about the checks that could not be done, because the tables lack the columns."""
 
     @property
     def sentences(self) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ SHARED = "Several subjects"
 """Title of the table of findings that are not about one subject."""
 MOST_SUBJECTS = 20
 MOST_FIXES = 10
-"""Highest number of tables about what to fix on a page, and of rows in such a table."""
+"""A page has at most MOST_SUBJECTS tables of what to fix, with at most MOST_FIXES rows each."""
 HARD = ("Little's law", "percentiles", "counts")  # checks that every measured trial must pass
 
 
@@ -42,10 +42,10 @@ def open_audit(
 ) -> Page:
     """Audit files for a notebook: a list of paths, or a text with paths separated by commas.
 
-    A path that contains a comma needs a list. A relative path that does not exist is searched in
+    A path that contains a comma needs a list. If a relative path does not exist, it is looked up in
     the lab's own folder. The other parameters are the options of `bench audit`; 0 means that the
     option is not given. A single `.audit.parquet` file is an audit that `bench audit --html` has
-    stored: show it without auditing again.
+    stored. Its findings are shown without auditing again.
     """
     names = files.split(",") if isinstance(files, str) else files
     paths = [Path(name.strip()).expanduser() for name in names if name.strip()]
@@ -81,9 +81,9 @@ def open_audit(
 def fixes(found: Audit) -> Iterator[Block]:
     """Yield a table of what to fix for each subject.
 
-    Subjects, and the rows of each table, are in the order of severity. Findings about several
-    subjects, a test or a file are in a table of their own. Findings that are only worth knowing are
-    left out; `remarks` shows them.
+    The tables, and the rows of each table, are in order of severity. All findings about several
+    subjects, a whole test or a whole file are in one table. Findings that are only worth knowing
+    are left out; `remarks` shows them.
     """
     by_subject: dict[str, list[Finding]] = {}
     for finding in found.findings:
@@ -119,7 +119,7 @@ def fixes(found: Audit) -> Iterator[Block]:
 
 
 def _where(finding: Finding, subject: str) -> str:
-    """Return where a finding is, for the table of `subject`, whose name is left out."""
+    """Return the place of a finding for the table about `subject`, without the subject's name."""
     known = (finding.test, finding.row) if subject == finding.subject else (finding.where,)
     return ", ".join(part for part in known if part and part != subject) or finding.source
 

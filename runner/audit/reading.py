@@ -44,7 +44,7 @@ from runner.model import LabError
 MOST_BYTES = 64 * 2**20
 """Largest size of a source. Only lists of requests may be larger: they are read line by line."""
 HEAD_BYTES = 2**16
-"""Number of first bytes by which a list of requests is recognised."""
+"""A list of requests is recognised by this number of bytes at its beginning."""
 LONGEST_LINE_BYTES = 2**20
 MOST_ROWS = 500_000
 SECURE = "https://"
@@ -60,7 +60,7 @@ SINGLE_REQUESTS = {
         "give the report that `vegeta report` makes of this file"
     ),
 }
-"""Names of fields in a file of single requests -> advice what to do with such a file."""
+"""Names of fields by which a file of single requests is recognised -> what to do with the file."""
 
 
 def read_all(
@@ -99,7 +99,7 @@ class Options:
     depth: float | None = None
     """Number of requests at once per connection.
 
-    Like `connections`, it applies to loads for which the source does not state it.
+    `connections` and `depth` apply to loads for which the source does not state these numbers.
     """
 
 
@@ -119,7 +119,8 @@ def _read(name: str, options: Options) -> pd.DataFrame:
 def _read_stream(stream: BinaryIO, name: str, options: Options) -> pd.DataFrame:
     """Return the rows of a stream.
 
-    Read a list of requests line by line, because it may be long, and everything else at once.
+    A list of requests is read line by line, because it may be long. Any other content is read at
+    once.
     """
     head = stream.read(HEAD_BYTES)
     may_be_requests = options.format_name in ("", "jmeter") and not head.startswith(UTF_16)
@@ -152,8 +153,8 @@ class _Secure(urllib.request.HTTPRedirectHandler):
 def fetch(address: str) -> bytes:
     """Return the content of an https address, at most one byte more than `MOST_BYTES`.
 
-    Follow only redirections to https. Take at most `FETCH_S` seconds, and as many to connect. Raise
-    LabError if that fails.
+    Follow only redirections to https. Raise LabError if the download fails, takes longer than
+    `FETCH_S` seconds, or if the server sends nothing for so long.
     """
     began = time.monotonic()
     data = bytearray()
@@ -363,7 +364,7 @@ def _tidy(rows: Iterable[Row], source: str) -> pd.DataFrame:
     """Return rows as a frame with the columns TEXTS and NUMBERS.
 
     Texts are cleaned, and numbers are finite or NaN. A placeholder for "unknown" becomes NaN, and
-    the column `missing` names its column.
+    the row's column `missing` then names the column that had the placeholder.
     """
     found = list(islice(rows, MOST_ROWS + 1))
     if len(found) > MOST_ROWS:

@@ -2,8 +2,8 @@
 
 Most checks are a `rows.Exchange`, which states the message to send, the expected answers, and the
 expected state of the connection afterwards. Checks that need time, other clients or the database
-are functions. All checks send their requests by `client`, which counts them. The server's counters
-must equal this tally.
+are functions. All checks send their requests by `client`, which counts the requests. The server's
+counters must equal this number.
 """
 
 from __future__ import annotations
@@ -51,15 +51,19 @@ def check_contract(
 ) -> list[Check]:
     """Check a started server against each part of the contract that it implements (about 15 s).
 
-    No other client may use the server meanwhile, because its counters are compared with the number
-    of requests sent.
+    No other client may use the server meanwhile, because the server's counters are compared with
+    the number of requests that the checks sent.
 
-    `resident_bytes` and `open_files` read the server's memory and its number of open files, or
-    return None if they cannot. If they are missing, the checks for leaks are left out. `database`
-    is the database behind the server's DATABASE_URL, or None; the checks pause and kill it.
-    `pool_size` is the server's DB_POOL_SIZE. Pass the `seed` of an earlier check to repeat its
-    random bodies. `junk` is the size of each round of junk. Inserts must work again within
-    `recover_within_s` after an outage of the database.
+    - `resident_bytes` and `open_files` are functions that read the server's memory and the number
+      of its open files; they return None if they cannot. Without such a function, the check for
+      this kind of leak is left out.
+    - `database` is the database behind the server's DATABASE_URL, or None. The checks pause and
+      kill this database.
+    - `pool_size` is the server's DB_POOL_SIZE.
+    - `seed` is the seed of the random bodies. Pass the seed of an earlier check to repeat the
+      bodies of this check.
+    - `junk` is the size of each round of junk.
+    - Inserts must work again within `recover_within_s` after an outage of the database.
     """
     target = Target(host, port)
     seed = secrets.randbits(32) if seed is None else seed
@@ -95,7 +99,7 @@ def quick_check(
     path: str,
     firmware: str = "check",
 ) -> list[Check]:
-    """Check /health and the one method and path about to be loaded, in well under 0.1 s.
+    """Check /health, and the method and path that will be loaded, in well under 0.1 s.
 
     The check of an insert leaves one row with `firmware` in the database's table. Raise LabError if
     no check covers this method and path.

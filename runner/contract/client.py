@@ -93,7 +93,7 @@ class Target:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def count(self, least: int, most: int) -> None:
-        """Add a message, which is about to be sent, to the tally of sent requests."""
+        """Add the requests of a message that is about to be sent to the tally."""
         with self._lock:
             self.least += least
             self.most += most
@@ -138,7 +138,7 @@ class LastAnswers:
 class CheckConnection:
     """One TCP connection to the server.
 
-    Reading raises OSError, or LabError if the bytes are not HTTP.
+    Reading raises OSError if the connection fails, and LabError if the bytes are not HTTP.
     """
 
     def __init__(self, channel: socket.socket, target: Target, timeout_s: float) -> None:
@@ -181,7 +181,7 @@ class CheckConnection:
     def read_to_the_end(self, within_s: float = SILENCE_S) -> LastAnswers:
         """Return every answer, and whether the server then closed the connection.
 
-        After the first answer, stop after `within_s` of silence.
+        After the first answer, stop if the server is silent for `within_s`.
         """
         answers: list[TimedResponse] = []
         try:

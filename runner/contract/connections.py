@@ -107,9 +107,9 @@ def pipelining_rows(server: Server, seed: int) -> Rows:
 
 
 def mixed_requests(server: Server, size: int) -> list[tuple[Message, Expected]]:
-    """Return `size` counted requests of every kind that the server implements.
+    """Return `size` requests of every kind that the server implements and counts.
 
-    Each comes with its expected answer.
+    Each request comes with its expected answer.
     """
     made = []
     for number in range(size):
@@ -227,10 +227,11 @@ def _try_slow_reader(server: Server, target: Target) -> Result:
 
 
 def _try_pieces(server: Server, seed: int, target: Target) -> Result:
-    """Send requests cut at random bytes; reconnect if the server announces that it closes.
+    """Send requests that are cut at random bytes, and reconnect whenever the server will close.
 
-    Any answer may announce the end of the connection (RFC 9112, section 9.6). The server must then
-    ignore the requests behind it, and the client sends them again.
+    Any answer may announce that the server will close the connection (RFC 9112, section 9.6). Then
+    the server must ignore the requests that follow the answered request, and the client sends these
+    requests again.
     """
     requests = mixed_requests(server, PIPELINED)
     random = Random(seed)  # noqa: S311
@@ -272,9 +273,9 @@ ROUNDS = 3
 UNFINISHED = 200
 GROWTH_BYTES = 16 << 20
 GROWTH_SHARE = 0.2
-"""Allowed growth after the first round: 16 MiB or 20 %, whichever is more.
+"""Allowed growth of the memory after the first round: 16 MiB or 20 %, whichever is more.
 
-Some growth is no leak, because garbage collectors grow the heap in steps.
+Some growth is no leak, because garbage collectors enlarge the heap in steps.
 """
 SPARE_FILES = 16
 CONNECTIONS_SETTLE_S = 2.0
@@ -286,7 +287,7 @@ UNFINISHED_BODY = raw(
 
 @dataclass(frozen=True)
 class Junk:
-    """The size of a round of junk: numbers of complete and of abandoned requests."""
+    """The size of a round of junk: its number of complete requests and of abandoned requests."""
 
     requests: int = 2000
     abandoned: int = 500
@@ -379,9 +380,10 @@ def _send_junk(server: Server, target: Target, junk: Junk) -> None:
 
 
 def _settled(reading: Reading, limit: int | None) -> int | None:
-    """Return the reading once it is at most `limit`, or after CONNECTIONS_SETTLE_S.
+    """Wait until the reading is at most `limit`, and return it.
 
-    Without a limit, return it once it no longer falls.
+    If `limit` is None, wait until the reading no longer falls. In both cases, wait for at most
+    CONNECTIONS_SETTLE_S.
     """
     deadline = time.monotonic() + CONNECTIONS_SETTLE_S
     now = reading()
@@ -397,9 +399,9 @@ def _settled(reading: Reading, limit: int | None) -> int | None:
 def _judge(
     what: str, values: list[int | None], spare: int, share: float, _target: Target
 ) -> Result:
-    """Compare the last reading with the first.
+    """Check that the last reading is not much larger than the first reading.
 
-    It may be larger by `spare`, or by `share` of the first reading, whichever is more.
+    It may be larger by `spare`, or by the given share of the first reading, whichever is more.
     """
     known = [value for value in values if value is not None]
     if len(known) < ROUNDS:

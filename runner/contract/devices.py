@@ -134,7 +134,7 @@ def insert_rows(
 ) -> Rows:
     """Return the checks of inserts; no checks if the server does not implement inserts.
 
-    Without a database, the checks require that the server refuses inserts.
+    If `database` is None, the checks require that the server refuses inserts.
     """
     if "devices-insert" not in server.implements:
         return {}
@@ -146,7 +146,7 @@ def insert_rows(
 
 
 def device_rows(database: DeviceDatabase) -> Rows:
-    """Return checks of single inserts, which compare each answer with its row of the table."""
+    """Return checks of single inserts, which compare each answer with the row that it left."""
 
     def is_compact(answer: TimedResponse) -> bool:
         return (
@@ -193,7 +193,10 @@ def rows_without_database() -> Rows:
 
 
 def insert_row(firmware: str) -> Exchange:
-    """Return the check of one insert. The server must answer with 201 and the five fields."""
+    """Return the check of one insert.
+
+    The server must answer with 201 and the five fields of the inserted device.
+    """
     sent = {"mac": MAC, "firmware": firmware}
     words = f"201 and {', '.join(ANSWERED)}"
     return Exchange(
@@ -202,7 +205,7 @@ def insert_row(firmware: str) -> Exchange:
 
 
 def require_device(answer: TimedResponse, sent: Mapping[str, object]) -> bool:
-    """Return True if an answer to an insert is right; otherwise raise LabError with the fault."""
+    """Return True if an answer to an insert is right; otherwise raise LabError with the reason."""
     body = answer.json()
     if (
         answer.status != 201
@@ -235,7 +238,8 @@ def require_device(answer: TimedResponse, sent: Mapping[str, object]) -> bool:
 
 
 def _row_of(answer: TimedResponse) -> tuple[object, ...]:
-    """Return the row of the table that an accepted insert must have, in the database's types."""
+    """Return the row that an accepted insert must have left, with values of the database's types.
+    """
     body = answer.json()
     if answer.status != 201 or not isinstance(body, dict):
         raise LabError(f"POST /devices answered {answer.brief}", 1)
@@ -293,9 +297,9 @@ def insert_many(
 
 
 def read_pool(target: Target) -> dict[str, int]:
-    """Return `pool` of /stats.
+    """Return the member `pool` of /stats.
 
-    Raise LabError if it is null or has more open connections than its size.
+    Raise LabError if `pool` is null, or if more connections are open than the size of the pool.
     """
     pool: dict[str, int] | None = read_stats(target)["pool"]
     if pool is None:
@@ -306,7 +310,7 @@ def read_pool(target: Target) -> dict[str, int]:
 
 
 def try_at_rest(target: Target) -> Result:
-    """Wait until no connection of the pool is in use and no request waits for one."""
+    """Wait until no connection of the pool is in use and no request waits for a connection."""
     deadline = time.monotonic() + IDLE_WITHIN_S
     while (
         not (ok := (pool := read_pool(target))["in_use"] == pool["waiting"] == 0)
@@ -438,7 +442,7 @@ class _Outage:
 
     def _insert(self, target: Target) -> TimedResponse | None:
         with suppress(OSError, LabError):
-            # Wait twice as long as the contract allows, to tell a late answer from a missing one.
+            # Wait twice as long as the contract allows, to tell late answers from missing answers.
             return insert_many(target, self._tag, 1, 2 * ANSWER_WITHIN_S)[0]
         return None
 

@@ -56,7 +56,7 @@ WRONG_METHODS = (
 
 
 def endpoint_rows(server: Server, nonce: str) -> Rows:
-    """Return checks of the endpoints without a request body, the fallback, and refused methods."""
+    """Return checks of the endpoints without a request body, unknown paths, and refused methods."""
     rows: dict[str, Exchange] = {}
     if "health" in server.implements:
         rows["health"] = health_row(server, nonce)
@@ -77,15 +77,15 @@ def endpoint_rows(server: Server, nonce: str) -> Rows:
         rows["devices: byte for byte"] = Exchange(request("GET", "/devices"), same_bytes(compact))
     if "stats" in server.implements:
         rows["stats: shape"] = Exchange(STATS, Expected("the contract's shape", _is_stats))
-        # A server without counters serves fixed bodies and need not refuse other methods.
+        # A server without `stats` serves fixed bodies, so it need not refuse other methods.
         for needed, path, methods in WRONG_METHODS:
             if needed in server.implements:
                 rows |= {
                     f"method: {method} {path}": Exchange(request(method, path), error(405))
                     for method in methods
                 }
-    # A server may refuse HEAD, and may close. If it sent a body, a client would read the body as
-    # the start of the next answer.
+    # A server may refuse HEAD, and may close the connection. But it must not send a body, because a
+    # client would read the body as the start of the next answer.
     head = status(200, 404, 405, 501)
     for path in ("/health", "/count", "/no-such-path"):
         rows[f"HEAD {path} has no body"] = Exchange(
@@ -95,9 +95,9 @@ def endpoint_rows(server: Server, nonce: str) -> Rows:
 
 
 def health_row(server: Server, nonce: str) -> Exchange:
-    """Return the check which proves that the process just started is the one that answers.
+    """Return the check which proves that the answers come from the process that was just started.
 
-    /health must return the server's name and the nonce given to it at its start.
+    /health must return the server's name, and the nonce that the server was given at its start.
     """
     return Exchange(
         HEALTH, json_body(200, {"status": "ok", "server": server.implementation, "nonce": nonce})
@@ -174,7 +174,7 @@ SENT = {
     ),
     "devices": (request("GET", "/devices"), request("PUT", "/devices")),
 }
-"""Valid and invalid requests to each feature's paths, by feature."""
+"""For each feature, valid and invalid requests to the paths of the feature."""
 
 
 def is_counting(server: Server) -> bool:
@@ -208,8 +208,8 @@ def counting_rows(server: Server) -> Rows:
 def counted(target: Target, server: Server, name: str, checks: Iterable[Check]) -> Iterator[Check]:
     """Run the checks, then yield one more check, called `name`.
 
-    It requires that /count has grown by the number of counted requests that the checks sent. It is
-    left out if the server has no counters, or if the checks sent no such request.
+    This check requires that /count has grown by the number of counted requests that the other
+    checks sent. It is left out if the server has no counters, or if no counted request was sent.
     """
     first: int | None = None
     with contextlib.suppress(OSError, LabError):

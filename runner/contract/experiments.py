@@ -51,9 +51,9 @@ CHARACTERS = (("one-byte", "x"), ("two-byte", "é"), ("three-byte", "€"), ("fo
 def text_cases(
     name: str, field: str, most: int, body: Callable[[object], bytes]
 ) -> Iterator[ExperimentCase]:
-    """Yield cases at and beyond the limits of a field of 1 to `most` characters.
+    """Yield cases at and beyond the limits of a text field, which must have 1 to `most` characters.
 
-    `body` makes an object with the given value in this field.
+    `body` is a function that returns an object whose field has the given value.
     """
     for label, letter in CHARACTERS:
         yield accepted(f"{name} of 1 {label} character", body(letter))
@@ -65,12 +65,15 @@ def text_cases(
 
 
 def with_field(body: bytes, value: bytes) -> bytes:
-    """Return an object's JSON with an unknown field of this value added."""
+    """Return the JSON of an object, with an additional unknown field that has the given value."""
     return body[:-1] + b',"unknown":' + value + b"}"
 
 
 def _nested(body: bytes, levels: int) -> bytes:
-    """Return the object with a field nested `levels` deep, counting the object itself."""
+    """Return the object with an additional field, so that values are nested `levels` deep.
+
+    The object itself is the first level.
+    """
     return with_field(body, b"[" * (levels - 1) + b"]" * (levels - 1))
 
 
@@ -128,7 +131,7 @@ INVALID_VALUES = (
     b'"open',
     b"/* no comment */ 1",
 )
-"""Values that are not valid JSON, each used as an unknown field's value.
+"""Values that are not valid JSON. Each of them is sent as the value of an unknown field.
 
 The server ignores unknown fields, but must still reject invalid JSON.
 """
@@ -137,8 +140,8 @@ The server ignores unknown fields, but must still reject invalid JSON.
 def json_cases(body: bytes, text: bytes) -> Iterator[ExperimentCase]:
     """Yield bodies that JSON allows or forbids, and bodies that JSON libraries treat differently.
 
-    `body` is a valid object that contains the string `text`. If libraries differ in a body, the
-    server may accept it or answer 400, but it must not crash, hang or answer 500.
+    `body` is a valid object that contains the string `text`. If libraries treat a body differently,
+    the server may accept the body or answer 400, but it must not crash, hang or answer 500.
     """
     malformed = {
         "empty body": b"",
@@ -305,7 +308,7 @@ def _invalid() -> Iterator[ExperimentCase]:
             rest = 99 if value is True else 100
             yield rejected(f"percentage {label}", PERCENT, experiment_body(percents=[value, rest]))
     for number in ("-0.01", "-5e-324", "100.00000000000001", "100.01", "1e300", "-1e300"):
-        # One percentage is out of range, even if the sum of all is within its tolerance.
+        # One percentage is out of range, but the sum of all percentages may be right.
         yield rejected(
             f"percentage of {number}",
             PERCENT,
@@ -393,7 +396,7 @@ def case_row(path: str, case: ExperimentCase, accepts: Accepts) -> Exchange:
 
 
 def verdict(case: ExperimentCase, answer: TimedResponse, accepts: Accepts) -> bool:
-    """True if the answer is the one that the case expects."""
+    """True if the server answered as the case expects."""
     if answer.status == 400:
         return (
             case.expected != "accepted"
@@ -417,7 +420,8 @@ def echo_of(body: bytes) -> dict[str, object]:
 def is_echo(case: ExperimentCase, answer: TimedResponse, names: Collection[str] = ()) -> bool:
     """True if the answer repeats the experiment that was sent; numbers are compared as doubles.
 
-    If `names` is not empty, the answer must have one of these names instead of the one sent.
+    If `names` is not empty, the experiment in the answer must have one of these names, instead of
+    the name that was sent.
     """
     echo = echo_of(case.body)
     body = answer.json()
@@ -430,8 +434,8 @@ def is_echo(case: ExperimentCase, answer: TimedResponse, names: Collection[str] 
 def is_digest(case: ExperimentCase, answer: TimedResponse) -> bool:
     """True if the answer's name is the MD5 of `NAME-UNIXSECONDS`.
 
-    The second must lie within the request's time, plus one second on either side, because the
-    server may read a coarser clock than ours.
+    The second must lie between the times of request and answer. One more second is allowed before
+    and after, because the server may read a coarser clock than the lab.
     """
     seconds = range(int(answer.sent_s) - 1, int(answer.came_s) + 2)
     texts = [f"{echo_of(case.body)['name']}-{second}".encode() for second in seconds]

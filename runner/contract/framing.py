@@ -20,7 +20,7 @@ from runner.contract.rows import OK, End, Exchange, Expected, Result, Rows, stat
 from runner.model import Server
 
 SERVED_HEADERS = 64
-"""Number of header lines that every server must accept; some frameworks stop at 96 or 100."""
+"""Every server must accept this number of header lines; some frameworks accept only 96 or 100."""
 HUGE_HEAD_BYTES = (1 << 20) + (64 << 10)  # more than net/http's limit of 1 MiB
 HIDDEN = UNKNOWN.data  # a request hidden in a body, which the server must never answer
 REFUSED = Expected(
@@ -86,13 +86,13 @@ BOTH_LENGTHS = (
     ("chunked in quotes", b'Transfer-Encoding: "chunked"'),
     ("an empty value", b"Transfer-Encoding:"),
 )
-"""Spellings of Transfer-Encoding, sent together with a Content-Length."""
+"""Spellings of Transfer-Encoding that are sent together with a Content-Length."""
 
 CODINGS = (b"xchunked", b"chunked, identity", b"chunked;x=1, gzip", b"gzip", b"identity")
 UNKNOWN_CODINGS = [b"Transfer-Encoding: " + name for name in CODINGS]
-"""Codings that do not end with `chunked`.
+"""Header lines with codings of which the last one is not `chunked`.
 
-If there is no Content-Length either, the server cannot know where the body ends.
+If such a request has no Content-Length either, the server cannot know where the body ends.
 """
 
 TWO_LENGTHS = (
@@ -106,7 +106,7 @@ TWO_LENGTHS = (
 
 def head_rows() -> Rows:
     """Return checks of malformed heads, and of well-formed heads at the limits of size."""
-    # With the header Host, these are SERVED_HEADERS.
+    # Together with the header Host, these are SERVED_HEADERS header lines.
     numbered = [b"X-Header-%d: %d" % (n, n) for n in range(SERVED_HEADERS - 1)]
     huge = [b"X-Header-%d: %b" % (n, b"x" * 4000) for n in range(HUGE_HEAD_BYTES // 4000)]
     refused = Expected("a 4xx", lambda answer: 400 <= answer.status < 500)
@@ -128,7 +128,7 @@ def head_rows() -> Rows:
 
 
 def malformed(message: Message) -> Exchange:
-    """Return the check of a malformed message: the server must refuse it and close."""
+    """Return the check that the server refuses a malformed message and closes the connection."""
     return Exchange(message + HEALTH, REFUSED, End.CLOSED, may_be_silent=True)
 
 
@@ -167,15 +167,15 @@ def _hiding(*lines: bytes, body: bytes = b"", version: bytes = b"HTTP/1.1") -> E
 
 
 def _both(line: bytes) -> Iterator[Exchange]:
-    """Yield requests with both Content-Length and Transfer-Encoding, in both orders.
+    """Yield checks of requests with both Content-Length and Transfer-Encoding, in both orders.
 
-    Each request hides another one, HIDDEN. In the first shape, HIDDEN comes after the body if the
-    server reads the body by its Content-Length. In the second shape, HIDDEN comes after the body if
-    the server reads it by its chunks.
+    The body of each request hides another request, HIDDEN. In the first two requests, HIDDEN stands
+    behind the end that Content-Length states. In the last two requests, HIDDEN stands behind the
+    last chunk.
 
-    By RFC 9112, section 6.1, the server may refuse the request, or use Transfer-Encoding alone. In
-    both cases it must close after its answer. None of these bodies is an experiment, so the server
-    answers 400 in whichever way it reads them.
+    By RFC 9112, section 6.1, the server may refuse such a request, or use Transfer-Encoding alone.
+    In both cases it must close the connection after its answer. No body is an experiment, however
+    the server reads it. So if the server answers, the answer must be an error.
     """
     inside = chunked(HIDDEN)
     behind = chunked() + HIDDEN
@@ -207,7 +207,7 @@ IS_TOO_LARGE = Expected("413 with an error, or 417", _is_too_large)
 
 
 def _head(*headers: tuple[str, str]) -> Message:
-    """Return the head of a POST with JSON and these headers; the caller adds the framing."""
+    """Return the head of a POST of JSON, with these headers; the caller adds the body."""
     return request("POST", PATH, headers=(JSON_HEADER, *headers))
 
 
@@ -219,8 +219,8 @@ def post_chunks(data: bytes) -> Message:
 def _chunks_written(size: str, end: bytes = b"\r\n") -> bytes:
     """Return a body as one chunk with an unusual size line.
 
-    `size` is a format string for the length of the body. In hexadecimal this length has letters, so
-    their case matters.
+    `size` is a format string for the length of the body. In hexadecimal, this length consists of
+    letters, so that the check can write them in either case.
     """
     body = PUBLISHED_BODY.ljust(0xABC)
     return size.format(len(body)).encode() + b"\r\n" + body + b"\r\n0\r\n" + end
@@ -251,7 +251,7 @@ MALFORMED_CHUNKS = {
 
 
 def body_rows(server: Server) -> Rows:
-    """Return checks of bodies on POST /experiments, if the server implements it.
+    """Return checks of bodies of POST /experiments, if the server implements this endpoint.
 
     Servers written on a raw TCP engine may answer chunks with 411.
     """
@@ -292,8 +292,8 @@ def _try_expect_too_large(target: Target) -> Result:
                 "sent `Expect: 100-continue` for a body of 1 MiB; expected 413 after 100; got "
                 f"{second.brief}",
             )
-        # The client may now send the body or not, so the server must either close the connection
-        # or read the body.
+        # The client may still send the body after this answer, but it need not. So the server must
+        # either close the connection or read the body.
         ok, detail = usable_or_closed(connection, LARGE_BODY)
     return ok and _is_too_large(first), (
         "sent `Expect: 100-continue` for a body of 1 MiB; expected 413; got "
@@ -302,7 +302,8 @@ def _try_expect_too_large(target: Target) -> Result:
 
 
 def _try_declared(target: Target) -> Result:
-    # The server may refuse at once or wait for the body, which is sent late in both cases.
+    # The server may refuse the request at once, or wait for the body. The client sends the body
+    # late in both cases.
     with target.connect() as connection:
         connection.send(_head(LARGE_LENGTH).maybe_counted())
         late = LARGE_BODY

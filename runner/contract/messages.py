@@ -16,8 +16,8 @@ class Message:
 
     `a + b` sends b directly after a. With `pause_s`, each piece is sent separately; otherwise all
     pieces are sent at once. The message raises the server's counter by a number from `least` to
-    `most`: the server may or may not count a request that is refused or abandoned before a route
-    answers it.
+    `most`. The number is a range, because the server may or may not count a request that is refused
+    or abandoned before a route answers it.
     """
 
     pieces: tuple[bytes, ...] = ()
@@ -52,7 +52,8 @@ def joined(messages: Iterable[Message]) -> Message:
 
 
 def raw(data: bytes, least: int = 0, most: int = 1) -> Message:
-    """Return these bytes as a message. By default the server may count it as a request or not."""
+    """Return these bytes as a message. By default, the server may or may not count it as a request.
+    """
     return Message((data,), least, most)
 
 
@@ -63,9 +64,9 @@ def request(
     headers: Headers = (),
     version: str = "HTTP/1.1",
 ) -> Message:
-    """Return a well-formed request, counted as the contract says.
+    """Return a well-formed request, which the server must count as the contract says.
 
-    If it has a body, Content-Length and Content-Type are added.
+    If the request has a body, Content-Length and Content-Type are added.
     """
     fields = [("Host", "lab"), *headers]
     if body is not None:

@@ -48,7 +48,7 @@ HARMLESS = (b" ", b"x", b"0", "é".encode())  # bytes whose insertion often leav
 def random_rows(server: Server, seed: int, size: int = 250) -> Rows:
     """Return checks of `size` valid experiments and as many damaged ones.
 
-    The MD5 endpoint gets only a fifth as many of each kind.
+    The MD5 endpoint gets only a fifth as many experiments of each kind.
     """
     rows: dict[str, partial[Result]] = {}
     if "experiments" in server.implements:
@@ -167,7 +167,9 @@ class _Number(str):
 
 
 def _written(random: Random, value: object, depth: int = 0) -> str:
-    """Return the JSON of a value; objects get unknown fields, nested at most five deep."""
+    """Return the JSON of a value. Objects also get unknown fields, which are nested at most five
+    levels deep.
+    """
     if isinstance(value, _Number):
         text = str(value)
     elif isinstance(value, str):
@@ -230,8 +232,8 @@ def _letter(random: Random, letter: str, escaped_share: float) -> str:
 def mutations(seed: int, size: int) -> Iterator[bytes]:
     """Yield `size` damaged bodies.
 
-    Each is a short valid body with one to three changes. A change removes, doubles or replaces a
-    few bytes, or inserts a piece.
+    Each of them is a short valid body with one to three changes. A change removes, doubles or
+    replaces a few bytes, or inserts a piece.
     """
     random = Random(seed)  # noqa: S311
     short = [case.body for case in CASES if case.expected == "accepted" and len(case.body) < 300]
@@ -255,7 +257,7 @@ class _OpenError(Exception):
 
 
 def judge(body: bytes) -> Ruling:
-    """Return the expected outcome of a body, by Python's JSON and the contract's rules."""
+    """Return the expected outcome of a body, found by Python's json and the contract's rules."""
     if len(body) > MAX_BODY_BYTES or body.startswith(b"\xef\xbb\xbf"):
         return "open"
     try:

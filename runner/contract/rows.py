@@ -1,4 +1,7 @@
-"""The building blocks of checks: most checks are an Exchange with a name, others are functions."""
+"""The building blocks of checks.
+
+Most checks are an Exchange with a name. The other checks are functions.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from runner.contract.messages import HEALTH, Message
 from runner.model import Check, LabError
 
 Result = tuple[bool, str]
-"""Whether the check succeeded, and a text: what was sent, expected and received."""
+"""Whether the check succeeded, and a text that says what was sent, expected and received."""
 Procedure = Callable[[Target], Result]
 Rows = Mapping[str, Procedure | tuple[Procedure, ...]]
 """The procedures of each check, by the check's name; a check succeeds if all of them succeed."""
@@ -32,7 +35,8 @@ def status(*statuses: int) -> Expected:
 
 
 def json_body(code: int, body: object) -> Expected:
-    """Expect a status, a body with this JSON value in any spelling, and JSON's Content-Type."""
+    """Expect a status, the Content-Type of JSON, and a body that is this JSON value, however spelt.
+    """
     words = f"{code} {json.dumps(body, ensure_ascii=False)[:120]} as application/json"
     return Expected(
         words, lambda answer: answer.status == code and answer.is_json and answer.json() == body
@@ -67,11 +71,11 @@ class End(Enum):
 
 @dataclass(frozen=True)
 class Exchange:
-    """A check of one exchange: message to send, expected answers, and the state afterwards."""
+    """A check that sends a message, compares the answers, and then looks at the connection."""
 
     send: Message
     expect: Expected | tuple[Expected, ...]
-    then: End | Exchange = End.ANY  # an Exchange is then run on the same connection
+    then: End | Exchange = End.ANY  # if it is an Exchange, it is run next on the same connection
     excused: tuple[int, ...] = ()
     """If the first answer has one of these statuses, the check succeeds, whatever follows."""
     may_be_silent: bool = False  # the server may close without any answer
@@ -135,7 +139,7 @@ def usable_or_closed(connection: CheckConnection, unsent: bytes = b"") -> Result
 
 
 def shown(answers: list[TimedResponse], closed: bool | None = None) -> str:
-    """Return the answers as text for a check's detail, and the end of the connection if known."""
+    """Return the answers, and the connection's state if known, as a text for a check's detail."""
     words = [answer.brief for answer in answers[:5]] + ["…"] * (len(answers) > 5) or ["no answer"]
     return ", ".join(words + ([] if closed is None else ["closed" if closed else "still open"]))
 

@@ -42,10 +42,10 @@ HARDLY_IDLE = 0.60
 Otherwise the ceiling is probably too low, because the machine was slow during the calibration.
 """
 NETWORK_FULL = 0.80
-"""If a load moves this share of the bytes per second that the network can, the network is the limit.
+"""The network is the limit if a load moves at least this share of the network's bytes per second.
 
-A transfer before the run measures how much the network can move. The rest of it is for headers,
-acknowledgements and packets in transit.
+A transfer before the run measures how many bytes per second the network can move. The rest of them
+is for headers, acknowledgements and packets in transit.
 """
 LOSSY = 0.01
 """If at least this share of the TCP segments is sent again, losses dominate the response times."""
@@ -54,7 +54,8 @@ FAR = 0.5
 limits the rate of a closed load.
 """
 STOLEN = 0.05
-"""If the hypervisor takes at least this share of the CPU time, a trial says little about the server.
+"""If the hypervisor takes at least this share of the CPU time, response times do not show the
+server's performance.
 
 The server may then look idle although it was waiting for a CPU.
 """

@@ -165,7 +165,7 @@ def unit_of(heading: str) -> str:
 
 
 def _with_unit(value: str | None, unit: str) -> str | None:
-    """Return a value with the unit of its column, if the value is a number without a unit."""
+    """Return a value; if it is a number without a unit, append the unit of its column."""
     return f"{value.strip()}{unit}" if value and value.strip()[-1:].isdigit() else value
 
 
@@ -257,8 +257,9 @@ def is_locust(header: Collection[str]) -> bool:
 def locust(text: str, source: str, _columns: Mapping[str, str]) -> Iterator[Row]:
     """Yield a row for each kind of request in Locust's statistics.
 
-    The line `Aggregated` is left out, because it is the sum of the others. Locust rounds
-    percentiles to two digits: those above 100 ms to 10 ms, above 1 s to 100 ms, above 10 s to 1 s.
+    The line `Aggregated` is left out, because it is the sum of the other lines. Locust rounds
+    percentiles to two digits: for example, a percentile above 100 ms is rounded to 10 ms, and a
+    percentile above 1 s to 100 ms.
     """
     for row in _csv_rows(text):
         if row.get("Name") == "Aggregated" and not row.get("Type"):

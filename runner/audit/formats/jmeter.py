@@ -17,13 +17,13 @@ from runner.model import LabError
 
 NEEDED = ("timeStamp", "elapsed", "label", "success")
 EXACT_MS = 2**16
-"""Time up to which each millisecond has a counter of its own."""
+"""For times below this, each millisecond has a counter of its own."""
 DIGITS = 13
-"""Number of binary digits to which longer times are rounded, an error of at most 0.03 %."""
+"""Longer times are rounded to this number of binary digits, with an error of at most 0.03 %."""
 MOST_COUNTERS = 2_000_000
-"""Highest number of counters of all labels together; they need about 200 MB."""
+"""All labels together may have at most this many counters, which need about 200 MB."""
 LONGEST_NUMBER = 18
-"""Highest number of digits in a number; a longer number is no time that JMeter wrote."""
+"""A number with more digits than this is not read, because JMeter writes no such time."""
 
 
 def is_jmeter(header: Collection[str]) -> bool:
@@ -84,7 +84,7 @@ class _Label:
 
 
 def rows_of_requests(lines: Iterable[str], source: str) -> Iterator[Row]:
-    """Yield a row for each label, computed from its requests; `lines` are those of the CSV.
+    """Yield a row for each label, computed from the label's requests; `lines` are the CSV's lines.
 
     Skip lines whose time is not a whole number of milliseconds. Raise LabError if no line has such
     a time, if the CSV is broken, or if there are too many different labels and times.
@@ -114,7 +114,7 @@ def rows_of_requests(lines: Iterable[str], source: str) -> Iterator[Row]:
 
 
 def _count(labels: dict[str, _Label], cells: dict[str, str]) -> int:
-    """Count a request; return how many new counters it needed (see MOST_COUNTERS)."""
+    """Count a request; return the number of new counters that it needed (see MOST_COUNTERS)."""
     elapsed_ms = _whole(cells.get("elapsed", ""))
     if elapsed_ms is None or "success" not in cells:
         return 0

@@ -31,7 +31,10 @@ ABORTED = "aborted due to deadline"
 
 
 def scaled(values: Mapping[str, Any], names: Mapping[str, str], unit_ms: float) -> Row:
-    """Return times in ms by our columns; `names` maps our columns to the names in `values`."""
+    """Return the times in `values`, converted to ms, under the names of our columns.
+
+    `names` maps our columns to the names in `values`.
+    """
     return {ours: unit_ms * as_number(values.get(theirs)) for ours, theirs in names.items()}
 
 
@@ -148,8 +151,8 @@ def autocannon(data: JsonObject, source: str) -> Iterator[Row]:
 def fortio(data: JsonObject, source: str) -> Iterator[Row]:
     """Yield the row of fortio's JSON (`-json FILE`), whose times are seconds.
 
-    fortio interpolates percentiles within the buckets of a histogram. So they are as inexact as
-    the buckets are wide, which is 1 ms or more with fortio's default options.
+    fortio interpolates percentiles within the buckets of a histogram. So the error of a percentile
+    may be as large as a bucket is wide: 1 ms or more with fortio's default options.
     """
     histogram = dict_of(data.get("DurationHistogram"))
     every_bucket = dicts_of(histogram.get("Data"))
@@ -228,9 +231,11 @@ def nighthawk(data: JsonObject, source: str) -> Iterator[Row]:
 
 
 REACHED = 0.95
-"""If a load of Nighthawk reached this share of the offered rate, that rate was its limit."""
+"""If a load of Nighthawk reached at least this share of the offered rate, the offered rate was the
+limit of the load.
+"""
 NEAR = 0.001
-"""Difference up to which a percentile of Nighthawk stands for one of our percentiles."""
+"""A percentile of Nighthawk is used as one of our percentiles if it differs by at most this."""
 
 
 def _nearest_percentiles(latency: JsonObject) -> Row:
@@ -252,11 +257,11 @@ def _nearest_percentiles(latency: JsonObject) -> Row:
 
 
 def closed_by_ghz(failures: Mapping[str, Any]) -> float:
-    """Return how many requests ghz itself cut off at its end; `failures` are its counts by error.
+    """Return the number of requests that ghz itself cut off at its end.
 
-    When its duration is over, ghz closes its connections while requests are under way, and counts
-    these requests as Unavailable or Canceled. If the server closes a connection, the error has
-    another message.
+    `failures` are ghz's counts of errors, by message. When its duration is over, ghz closes its
+    connections while requests are under way, and counts these requests as Unavailable or Canceled.
+    If the server closes a connection, the error has another message.
     """
     return plus(0.0, sum_of(failures, [why for why in failures if CLOSED in why]))
 
@@ -308,8 +313,8 @@ BARE_NAME = re.compile(r"^(\s*)(\w{1,40}):", re.M)
 def json_of_gatling_script(text: str) -> str:
     """Return the JSON in Gatling's js/stats.js, whose content is that of js/stats.json.
 
-    It is an object of JavaScript, in which some names have no quotation marks, and a function.
-    Return an empty text for any other text.
+    js/stats.js has an object of JavaScript, in which some names have no quotation marks, and a
+    function. If `text` is anything else, return an empty text.
     """
     begin = GATLING_SCRIPT.match(text)
     if begin is None:

@@ -19,9 +19,9 @@ from runner.audit.formats.values import (
 Metrics = Mapping[str, Mapping[str, Any]]
 """The values of each metric, under the names that `--summary-export` uses."""
 BUSY = 0.9
-"""Mean share of users with an iteration under way from which on all users count as busy.
+"""If on average at least this share of the users had an iteration under way, all users were busy.
 
-Users of a closed load are always busy.
+The users of a closed load are always busy.
 """
 _TREND = {"mean_ms": "avg", "min_ms": "min", "p50_ms": "med", "max_ms": "max"}
 _QUANTILES = {f"p{percent}_ms": f"p({percent})" for percent in PRINTED_QUANTILES[1:]}
@@ -69,8 +69,8 @@ def load_model(metrics: Metrics) -> str:
     """Return the load model that a summary shows: `open`, `closed` or `unknown`.
 
     Only an open load has dropped iterations. If there are no dropped iterations and the users were
-    always busy, the load is closed. Otherwise it is unknown, because the users may have waited for
-    their turn (an open load), paused, or been added step by step.
+    always busy, the load is closed. Otherwise the load model is unknown: users may have waited
+    until the next iteration was due (an open load), paused, or been added step by step.
     """
     if "dropped_iterations" in metrics:
         return "open"
@@ -89,7 +89,8 @@ def _failed_checks_pct(metrics: Metrics) -> float:
 
 
 def _number(metrics: Metrics, metric: str, *names: str) -> float:
-    """Return the first value of a metric that is known among `names`; NaN if none is known."""
+    """Return the value under the first of `names` that the metric has; NaN if it has none of them.
+    """
     values = metrics.get(metric, {})
     known = [as_number(values[name]) for name in names if name in values]
     return known[0] if known else math.nan

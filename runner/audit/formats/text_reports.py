@@ -31,9 +31,9 @@ class Tool:
 
     name: str
     begins: Begins
-    """Returns the offsets at which the tool's reports begin in a text."""
+    """Function that returns the offsets at which the tool's reports begin in a text."""
     rows: Callable[[str, str], Iterator[Row]]
-    """Reads one report; the second argument is its name."""
+    """Function that reads one report; its second argument is the name of the source."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,10 @@ MARGIN = r"^[ \t>]{0,16}"
 def at(*lines: str) -> Begins:
     """Return a function that finds where reports begin.
 
-    `lines` are patterns of lines that a report has once each, in their order. The first ones may
-    be missing, because people leave them out. So a line begins a report unless the line found
-    before it is an earlier one of the same report.
+    `lines` are patterns of lines. A report has each of these lines once, in this order, but its
+    first lines may be missing, because people leave them out. So a matching line belongs to the
+    same report as the matching line before it if it comes later in the order. Otherwise it begins
+    another report.
     """
     compiled = [re.compile(MARGIN + line, re.M) for line in lines]
 
@@ -75,8 +76,8 @@ def at(*lines: str) -> Begins:
 def rows_of_reports(text: str, source: str, tools: Sequence[Tool]) -> list[Row]:
     """Return the rows of all reports in a text; an empty list if there is no report.
 
-    A single report is named after its file. If there are several, each is named after the heading
-    above it or, without one, after the address that it loaded.
+    A single report is named after its file. If there are several reports, each is named after the
+    heading above it. A report without a heading is named after the address that was loaded.
     """
     reports = _reports(text, tools)
     if len(reports) == 1:
@@ -99,7 +100,7 @@ def _rows_of(report: _Report, text: str, source: str) -> Iterator[Row]:
 
 
 def _without_margin(text: str) -> str:
-    """Return a report without the margin of its first line, if its other lines have it, too."""
+    """Return a report without its margin, if its first lines all have the same margin."""
     margin = re.match(MARGIN, text)
     lines = [line for line in text.splitlines()[:5] if line.strip()]
     if margin is None or not margin[0] or not all(line.startswith(margin[0]) for line in lines):
@@ -166,7 +167,7 @@ QUANTILE = re.compile(
 
 
 def _quantiles(text: str, unit: str = "") -> Row:
-    """Return the printed percentiles in ms; `unit` is that of times printed without a unit."""
+    """Return the printed percentiles in ms; `unit` is the unit of times without a printed unit."""
     times: dict[float, float] = {}
     for percent, value, printed in QUANTILE.findall(text):
         times.setdefault(as_number(percent), value_of("_ms", f"{value}{printed or unit}"))
@@ -176,8 +177,8 @@ def _quantiles(text: str, unit: str = "") -> Row:
 def _in_table(text: str, heading: str, label: str) -> dict[str, str]:
     """Return the values in a row of a printed table, by the names of the columns.
 
-    `heading` matches the line with the names, which are in its first group. `label` matches the
-    name of the row.
+    The pattern `heading` matches the line with these names; its first group contains them. The
+    pattern `label` matches the name of the row.
     """
     names = _first(heading, text)
     values = _first(rf"^\s*{label}\s+(\S.{{0,200}})$", text)
@@ -206,7 +207,7 @@ WRK = {
 WRK_COLUMNS = {"Avg": "mean_ms", "Stdev": "stdev_ms", "Max": "max_ms", "99%": "p99_ms"}
 """Column names of wrk's statistics -> our columns; wrk2 prints 99% instead of Max."""
 WRK2 = re.compile(r"Thread calibration|HdrHistogram")
-"""Words that wrk2 prints, but wrk does not; a short run of wrk2 has no calibration."""
+"""Words that wrk2 prints, but wrk does not. A short run of wrk2 prints no calibration."""
 SOCKET_ERRORS = (
     r"Socket errors: connect (\d{1,18}), read (\d{1,18}), write (\d{1,18}), timeout (\d{1,18})"
 )
@@ -334,8 +335,8 @@ def ab(text: str, source: str) -> Iterator[Row]:
     """Yield the row of the output of ApacheBench, which prints percentiles in whole milliseconds.
 
     ab counts an answer as failed if its length differs from that of the first answer. Here such an
-    answer is no error, because the length of a page may vary. Its mean time per request is no
-    measurement, but connections / rate: the mean is in its line `Total`.
+    answer is no error, because the length of a page may vary. What ab prints as its mean time per
+    request was not measured: it is connections / rate. The measured mean is in ab's line `Total`.
     """
     parts = re.search(AB_FAILED, text)
     failed = (
@@ -462,9 +463,9 @@ H2LOAD_COUNTS = (
 def h2load(text: str, source: str) -> Iterator[Row]:
     """Yield the row of the output of h2load.
 
-    It does not print how many requests a connection has under way, by HTTP/2 or by pipelining.
-    Its time includes a warm-up, whose requests it does not count. Without an end of the report, no
-    request is known.
+    h2load does not print how many requests a connection has under way, by HTTP/2 or by pipelining.
+    Its time includes a warm-up, but its number of requests does not. If the end of the report is
+    missing, the number of requests is unknown.
     """
     columns = _in_table(text, r"^\s{10,40}(min\s.{0,120})$", r"(?:time for )?request\s*:")
     counts = re.search(H2LOAD_COUNTS, text, re.M)

@@ -35,20 +35,23 @@ NUMBERS = (
 - `connections` is the number of connections that were opened, and `unmade` the number of those that
   could not be opened.
 - `requests` counts all requests that ended, even with an error. `errors` counts the requests
-  without the expected answer, whatever the tool calls them. `errors_beside` is the part of them
+  without the expected answer, whatever the tool calls them. `errors_beside` counts those errors
   that the tool does not count among its requests, such as broken connections. `unfinished` counts
-  the requests that the tool itself cut off at its end, if it counts them as requests.
+  the requests that the tool itself cut off at its end, if the tool counts them as requests.
 - `failed_checks_pct` is the share of a script's checks that failed.
 - `cycle_ms` is connections / rate, for a tool that prints it (ab's mean time per request).
-- `duration_slack_s` is how far a printed duration may be from the true one because it was rounded.
-- `resolution_ms` is how far a printed time may be from the true time because the tool rounds.
+- `duration_slack_s` is the highest rounding error of a printed duration.
+- `resolution_ms` is the highest rounding error of a printed response time, for tools that round
+  coarsely.
 - `cpu_tolerance` is the relative error with which CPU time was measured or limited.
 - `answer_bytes` is the mean size of an answer.
 
-Of the columns of texts, `load_model` is `closed`, `open`, `unknown` if a closed load would
-contradict the file, or empty if the file does not say it. It is `closed or limited` if the tool can
-limit the rate of a closed load, and its report does not say whether it did. `missing` names the
-columns whose value was a placeholder for "unknown", such as -1.
+Two columns of texts need an explanation, too:
+
+- `load_model` is `closed` or `open`. It is `closed or limited` if the tool can limit the rate of a
+  closed load, but the report does not say whether the rate was limited. It is `unknown` if a closed
+  load would contradict the file, and empty if the file does not state the load model.
+- `missing` names the columns whose value was a placeholder for "unknown", such as -1.
 """
 PRINTED_QUANTILES = (50, 90, 95, 99)
 BELOW = "<0"  # suffix of a column's name in `missing` if the value is negative, but not -1
@@ -96,7 +99,7 @@ UNITS = {
     "requests": COUNTS,
     "errors": COUNTS,
 }
-"""For each suffix of a column's name, the units that values may have, with their factors."""
+"""For each suffix of a column's name, the units of values in such columns, with their factors."""
 MEASURE = re.compile(r"\s*(-?\d[\d.,]{0,30}(?:[eE][+-]?\d{1,3})?)\s*([A-Za-zµμ%]{0,6})(?:/s)?\s*")
 THOUSANDS = re.compile(r"\d{3}(?!\d).*")
 """The text after a comma that separates thousands."""
@@ -144,8 +147,8 @@ def value_of(column: str, value: Any) -> float:
 def half_a_digit(column: str, value: Any) -> float:
     """Return half a unit of the last digit of a printed value, in the unit of a column.
 
-    So far may the true value be from the printed one. Return 0 for values that are no text, and for
-    those without decimals, such as `10s`, which are settings of the tool.
+    This is the highest rounding error of the value. Return 0 for values that are no text, and for
+    values without decimals, such as `10s`, which are settings of the tool.
     """
     found = MEASURE.fullmatch(value[:64]) if isinstance(value, str) else None
     decimals = len(found[1].partition(".")[2]) if found else 0
@@ -190,6 +193,7 @@ def counted(by_code: Mapping[str, Any]) -> float:
 
 
 def wrong(by_code: Mapping[str, Any]) -> float:
-    """Return how many requests were answered with a status of 400 or more, or not answered (0)."""
+    """Return the number of requests with a status of 400 or more, or without an answer (status 0).
+    """
     codes = [code for code in by_code if (status := as_number(code)) >= 400 or status == 0]
     return sum_of(by_code, codes) if codes else 0.0
