@@ -79,7 +79,7 @@ def test_a_sound_table_is_silent() -> None:
         # suspicious but not impossible: a few slow requests may raise the mean above p99
         ({"p99_ms": 6.9}, TIMES, "suspicious"),
         ({"p99_ms": sound()["mean_ms"][5]}, TIMES, "suspicious"),
-        ({"stdev_ms": 80}, TIMES, "impossible"),  # impossible within the range
+        ({"stdev_ms": 80}, TIMES, "impossible"),  # values in this range cannot vary so much
     ],
 )
 def test_a_planted_error_is_found_and_nothing_else(
@@ -447,7 +447,7 @@ def test_the_laws_are_kept_by_the_committed_runs(run: str) -> None:
 
 
 def test_the_tolerance_of_a_quota_is_two_of_its_periods_in_a_slice() -> None:
-    """The CPU use may exceed a quota by two of the quota's periods per slice.
+    """In each slice, a server may exceed its quota by the CPU time of two periods of the quota.
 
     The periods last 10 ms, and the slices of this trial last about one second, so the tolerance is
     2 %. A server with a quota of half a core may therefore use 51 % of a core.

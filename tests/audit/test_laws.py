@@ -205,7 +205,7 @@ def test_a_fault_of_many_rows_is_one_finding() -> None:
 def test_the_gravest_finding_is_that_of_the_largest_effect() -> None:
     """A row in which all requests failed is named as the gravest finding.
 
-    Three other rows use slightly more CPU time than their CPUs offer. This effect is smaller.
+    Three other rows use slightly more CPU time than their CPUs offer, but this is less severe.
     """
     columns = sound()
     columns["cpu_pct"] = [103] * 3 + [95] * 9

@@ -78,7 +78,7 @@ def test_a_fault_planted_in_a_sound_report_is_found(
 
 
 def test_broken_connections_are_not_among_the_requests_of_wrk() -> None:
-    """wrk counts only answers as requests, so broken connections must be added to its requests.
+    """wrk counts only answers as requests, so the audit must add the requests that broke off.
 
     Here 501,000 requests were answered and 600,000 connections broke: 54.5 % of the requests
     failed.
@@ -123,7 +123,7 @@ def test_a_rate_of_few_samples_breaks_no_law() -> None:
 
 
 def test_the_last_request_of_each_connection_may_take_long() -> None:
-    """If each connection sends only one request, Little's law is not held against the report.
+    """If each connection sends only one request, idle connections are no finding.
 
     After its only request, each of the 40 connections is idle until the load ends.
     """
@@ -169,7 +169,7 @@ def test_streams_of_oha_are_no_contradiction() -> None:
     """More concurrent requests than connections are only suspicious in a report of oha.
 
     With HTTP/2, a connection may have several requests under way, and oha does not print how many.
-    The option --depth says it.
+    The option --depth gives this number.
     """
     data = {
         "summary": {"total": 10.0, "average": 0.01, "requestsPerSec": 10_000.0},
@@ -273,7 +273,7 @@ def test_locust_rounds_times_above_ten_seconds_to_whole_ones() -> None:
     """A p99 above the maximum is a finding only if rounding does not explain it.
 
     Locust rounds percentiles above 10 s to whole seconds. If the maximum is 10.51 s, the p99 may be
-    printed as 11000 ms. If the maximum is 8.4 s, it may not.
+    printed as 11000 ms. If the maximum is 8.4 s, a p99 of 11000 ms is a finding.
     """
     assert grave(read(LOCUST.format(longest=10_510))) == []
     assert [each.check for each in grave(read(LOCUST.format(longest=8_400)))] == ["percentiles"]

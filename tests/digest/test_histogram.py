@@ -1,7 +1,7 @@
 """Tests of the lab's and wrk's latency histograms.
 
-They are compared with known values, with exact quantiles, and with a copy of the loop by which wrk
-itself corrects its histogram.
+The histograms are compared with known values, with exact quantiles, and with a copy of the loop by
+which wrk itself corrects a histogram.
 """
 
 import json
@@ -63,8 +63,8 @@ def test_hdr_histogram_text_has_every_count_at_its_percentile() -> None:
     values = np.random.default_rng(4).lognormal(7, 1, 20_000)
     buckets, counts = np.unique(histogram.bucket_index(values), return_counts=True)
     upper = histogram.bucket_bounds(buckets).upper_ms
-    # Each bucket is given twice, as if the load had lasted two seconds; its counts must be added
-    # up. The test reads only the rows of percentiles, because a plotter reads only these rows.
+    # Each bucket is given twice, as if the load had lasted two seconds, so the two counts of a
+    # bucket must be added up. The test reads the rows that a plotter reads.
     text = histogram.to_hgrm(np.concatenate([upper, upper]), np.concatenate([counts, counts]))
     rows = [line.split() for line in text.splitlines() if re.match(r"\s+[\d.]+ [01]\.\d{12}", line)]
     assert text.split("\n")[0].split() == ["Value", "Percentile", "TotalCount", "1/(1-Percentile)"]

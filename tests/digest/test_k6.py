@@ -321,8 +321,8 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
 def closed_loop(users, seconds, mean_ms, busy=1.0, seed=1):
     """Return when the iterations of a closed load end (in ns), and how long they take (in ms).
 
-    Each user waits for an answer and then pauses, so that it is busy for the share `busy` of the
-    time.
+    Each user waits for an answer and then pauses, so that the user is busy for the share `busy` of
+    the time.
     """
     rng = np.random.default_rng(seed)
     took = rng.exponential(mean_ms / 1000, (users, int(3 * seconds / mean_ms * 1000)))
@@ -353,8 +353,9 @@ def test_in_how_many_parts_they_come_does_not_matter():
 
 
 def test_users_under_way_are_those_who_are_busy():
-    """Of 50 users, 50 requests are under way if the users never pause, and 25 if each user is busy
-    for half of the time.
+    """With 50 users who never pause, 50 requests are under way.
+
+    If each user is busy for half of the time, 25 requests are under way.
     """
     found = steady(*closed_loop(50, 5.0, 20.0))
     assert found.in_flight == pytest.approx(50, rel=0.001)

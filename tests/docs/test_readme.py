@@ -154,7 +154,7 @@ def test_every_link_between_the_documents_leads_somewhere():
 
 
 def test_every_anchor_of_a_link_is_a_heading():
-    """Each link with an anchor leads to a heading of the page that has this anchor.
+    """If a link has an anchor, the page to which it leads has a heading with this anchor.
 
     GitHub makes the anchor from the heading: in lower case, without punctuation, and with hyphens
     instead of spaces.

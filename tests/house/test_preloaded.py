@@ -185,7 +185,7 @@ def test_other_surroundings_make_it_a_program():
     assert not is_forked(env={})
     assert not is_forked(umask=0o77)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # Only a little lower, because this process may have hundreds of files open.
+    # The limit is lowered only a little, because this process may have hundreds of files open.
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
     try:
         assert not is_forked()

@@ -344,8 +344,8 @@ VERDICTS = [
         "server-bound",
         "server used 98 % of its 0.5 of a core",
     ),
-    # In some periods of the quota, bursts used it up and the server was held back. On average the
-    # server used only 60 % of its share.
+    # In some periods, a burst used up the quota, and the server was held back. But on average the
+    # server used only 60 % of its share, so it was not at its limit.
     (
         evidence(server_share=0.6, share=0.5, cores=0.5, throttled_share=0.3),
         "inconclusive",
