@@ -84,7 +84,7 @@ def run(in_lab: Path) -> RunFolder:
 
 @pytest.fixture(scope="module")
 def said() -> list[str]:
-    """Return a list, to which `bundle` adds the lines that are printed while it is made."""
+    """Return a list; `bundle` adds to it the lines that are printed while the bundle is made."""
     return []
 
 
@@ -127,7 +127,7 @@ def cells(page: bs4.BeautifulSoup) -> list[list[list[str]]]:
     ]
 
 
-# --- what is in it --------------------------------------------------------------------------------
+# --- the contents of a bundle ---------------------------------------------------------------------
 
 
 def test_the_folder_has_each_figure_4_times_each_table_twice(bundle, said):
@@ -371,7 +371,7 @@ def test_nothing_says_where_or_by_whom_it_was_made(bundle):
             assert word not in data, (name, word)
 
 
-# --- the same twice, and of sealed trials only ----------------------------------------------------
+# --- a second bundle of the same run --------------------------------------------------------------
 
 
 def test_failed_trials_and_a_second_time_change_nothing(lab, run, bundle):

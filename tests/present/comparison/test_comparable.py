@@ -46,8 +46,7 @@ def cells(tables):
 def compared_by_report(tables, quantity):
     """Return the pairs of servers with a ratio in the report, and the pairs without a ratio.
 
-    A ratio that is only a bound does not count. Pairs without a ratio are returned only if the
-    reason is not that there are too few trials.
+    A pair whose ratio is only a bound, or that has too few trials for a ratio, is in neither list.
     """
     frame = ratios.frame(tables)
     rows = frame[frame["quantity"].eq(quantity.name)].to_dict("records")
@@ -151,7 +150,7 @@ def test_every_quantity_of_a_page_is_in_the_catalogue_once():
         assert CATALOGUE[quantity.name] is quantity
 
 
-# --- what comes out -------------------------------------------------------------------------------
+# --- results of comparisons -----------------------------------------------------------------------
 
 
 def six(full, rps, verdict="server-bound", trials=6):

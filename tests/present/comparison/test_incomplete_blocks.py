@@ -1,6 +1,6 @@
 """Tests of incomplete blocks, in which a server has no sealed trial.
 
-Such a block is left out for all servers of the load, or it is kept.
+Such a block is left out for all servers of the load if enough complete blocks remain.
 """
 
 from dataclasses import replace
@@ -28,9 +28,9 @@ def trials_of(blocks: int, servers: str = "abc", loads: str = "xy") -> pd.DataFr
 def failed(
     trials: pd.DataFrame, server: str, *blocks: int, load: str = "x", gone: bool = False
 ) -> pd.DataFrame:
-    """Return the trials, but let those of one server in these blocks have failed.
+    """Return the trials, with those of one server in these blocks marked as failed.
 
-    If `gone`, remove these trials instead.
+    If `gone`, these trials are removed instead.
     """
     chosen = trials["server"].eq(server) & trials["load"].eq(load) & trials["block"].isin(blocks)
     if gone:
@@ -87,7 +87,7 @@ def test_trials_that_were_never_sealed_leave_nothing_out():
     assert incomplete(trials_of(0)).empty
 
 
-# --- of a run -------------------------------------------------------------------------------------
+# --- incomplete blocks of a run -------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

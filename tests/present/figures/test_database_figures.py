@@ -1,5 +1,5 @@
-"""Tests of figures and sentences about inserts and ramps: they show the numbers that went in, and
-give no rank that the verdicts forbid.
+"""Tests of figures and sentences about inserts and ramps: they show the numbers of a synthetic run,
+and give no rank that the verdicts forbid.
 """
 
 import re

@@ -119,9 +119,9 @@ def test_the_knees_of_a_sweep_and_what_was_the_limit_beyond(tables: Tables) -> N
 
 
 def test_a_knee_belongs_to_the_first_limit_beyond_it(tables: Tables) -> None:
-    """The note calls a knee the generator's if the generator is the first limit beyond the knee.
+    """The note says whether the generator is the first limit that trials meet above the knee.
 
-    At the one or two rates directly above the knee, trials may have met no limit at all.
+    At the one or two rates directly above the knee, most trials may meet no limit at all.
     """
     axum = swept_axum(tables)
     axum.loc[axum["rate_rps"] >= 6000, "verdict"] = "generator-bound"

@@ -31,7 +31,7 @@ def test_each_mark_is_a_ratio_of_the_table(run):
 
 @pytest.mark.parametrize("run", ["sample", "all"])
 def test_the_figure_is_read_at_once(run):
-    """The figure has sorted rows, not more of them than fit, and is no higher than two screens."""
+    """The rows are sorted, there are at most MOST_ROWS rows, and the figure fits on two screens."""
     tables = tables_of(run)
     frame = made("ratios", tables).frame
     assert len(frame.groupby(["panel", "server"])) <= MOST_ROWS

@@ -106,8 +106,8 @@ def check_words(figure: Figure) -> np.ndarray:
 def check_lines(figure: Figure, paper: str, full: set[str], faint: set[str]) -> int:
     """Check the contrast of lines, marks and outlines to the paper; return how many were checked.
 
-    Only those in a colour of a server are checked. The contrast must be at least 3 for the colours
-    in `full`, and at least 2 for the pale colours in `faint`.
+    Only what is drawn in a colour of a server is checked. The contrast must be at least 3 for the
+    colours in `full`, and at least 2 for the pale colours in `faint`.
     """
     seen = 0
     for ax in figure.axes:

@@ -203,7 +203,7 @@ def test_code_cannot_leave_its_fence() -> None:
 
 
 def posted(folder: Path) -> tuple[Post, dict[str, str]]:
-    """Return the post about a run, and heading -> words below the heading, of the run's report."""
+    """Return the post about a run, and the words of the post's report, by heading."""
     post = compose(read(folder), ())
     found = dict[str, str]()
     title = ""

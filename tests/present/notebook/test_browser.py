@@ -155,7 +155,7 @@ def test_a_page_prints_on_a4_without_cutting_anything(chromium, pages, name, the
     with b.opened(chromium, pages[name], 1280, theme) as (page, _):
         pdf = b.printed(page)
         assert 3 < b.sheets(pdf) < 60
-        if name != "report":  # its figures are PNG, whose colours cannot be found in a PDF
+        if name != "report":  # the report's figures are PNG, so their inks are not in the PDF
             assert INK in b.inks(pdf) and not b.inks(pdf) & {MOON, NIGHT}
         assert b.print_faults(page) == []
         assert (

@@ -79,7 +79,7 @@ def papermill(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
     )
 
 
-# --- as stored ------------------------------------------------------------------------------------
+# --- notebooks as they are stored -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_wrong_parameter_is_one_sentence_and_an_error(lab, tmp_path, parameter
     ]
 
 
-# --- through the lab ------------------------------------------------------------------------------
+# --- notebooks executed by the lab ----------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -293,7 +293,7 @@ def test_a_figure_without_data_is_left_out(name, is_shown, in_lab):
     assert (len(shown), report.shown) == ((1, [name]) if is_shown else (0, []))
 
 
-# --- to explore a run -----------------------------------------------------------------------------
+# --- the notebook for exploring a run -------------------------------------------------------------
 
 
 def explored(notebook: Path) -> dict[str, tuple[bool, str]]:

@@ -296,9 +296,9 @@ def test_of_two_ramps_a_claim_is_judged_on_the_one_that_serves(
 ) -> None:
     """If a run has two ramps, a claim is judged by the ramp that says something about the servers.
 
-    In one ramp all rates were sustained. The rates of the other ramp exceed what a server can do,
-    so its number of rows is decided by the servers. If axum was held back by the pool of database
-    connections, axum's number of rows is only a lower bound.
+    In the first ramp all rates were sustained. The rates of the second ramp exceed what a server
+    can do, so only the second ramp shows how many rows a server can store. If axum was held back by
+    the pool of database connections, axum's number of rows is only a lower bound.
     """
     kept = build(
         World({("gnet", "insert-ramp", "rows_inserted"): factor}, first_second={"gnet": 3.0})

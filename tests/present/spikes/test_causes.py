@@ -26,7 +26,7 @@ UNKNOWN = ("gc_cycles", "gc_pause_total_ms", "gc_cpu_s", "requests", "connection
 def rows(subject, cpu_pct, **columns):
     """Return the rows of one subject in the table `resources`.
 
-    Only every fourth row has the columns that come from /stats.
+    Only every fourth row has values in the columns that come from /stats.
     """
     values = dict.fromkeys(
         ("throttled_ms", "waited_ms", "stopped", "steal_ms", "busiest_thread_pct"), np.nan
@@ -74,7 +74,7 @@ def explained(samples):
 
 
 def during(length_s=HELD_S):
-    """Return for each window the share of it that lies between HELD_AT_S and `length_s` later."""
+    """Return the share of each window that lies in the `length_s` seconds from HELD_AT_S on."""
     return within(ends(), HELD_AT_S, length_s)
 
 

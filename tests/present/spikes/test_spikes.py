@@ -150,10 +150,10 @@ def test_the_deviation_of_normal_noise_is_the_known_one():
 
 
 def duty(rng):
-    """Return the CPU use of a server that is busy for 30 ms of every 100 ms, in each window.
+    """Return for each window the CPU use of a server that is busy for 30 ms of every 100 ms.
 
-    The windows are slightly longer or shorter than 50 ms. So they begin at another point of the
-    period of 100 ms each time.
+    The windows are slightly longer or shorter than 50 ms. So each pair of windows begins at another
+    point of the period of 100 ms.
     """
     length_s = WINDOW_S * (1 + rng.uniform(-0.002, 0.002))
     edges = rng.uniform(0, 0.1) + np.arange(WINDOWS + 1) * length_s
@@ -162,8 +162,9 @@ def duty(rng):
 
 
 def seldom(rng):
-    """Return the CPU use of a server that runs a job of 20 ms in every tenth window on average.
+    """Return for each window the CPU use of a server with a job of 20 ms in every tenth window.
 
+    The windows with a job are drawn at random.
     About five times in a trial, two windows in a row have a job by chance.
     """
     return 10 + 40 * (rng.random(WINDOWS) < 0.1) + rng.normal(0, 1, WINDOWS)

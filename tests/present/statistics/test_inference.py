@@ -252,10 +252,10 @@ def test_more_trials_and_less_noise_find_smaller_ratios() -> None:
 
 
 def test_the_noise_floor_is_the_farther_end_of_an_interval() -> None:
-    """The noise floor is the end of the interval that is farther from 1, as a factor above 1.
+    """The noise floor is computed from the interval of the ratio of two labels of one server.
 
-    The interval is that of the ratio of two labels of one server. It does not matter which label is
-    the numerator.
+    It is the end of this interval that is farther from 1, as a factor above 1. It does not matter
+    which label is the numerator.
     """
     a = sample([100, 101, 99, 102, 98])
     b = sample([103, 100, 101, 102, 101])

@@ -159,7 +159,8 @@ def corrected(logs: np.ndarray) -> np.ndarray:
 )
 def test_equal_servers_differ_in_at_most_5_percent(name, servers, n):
     p = corrected(campaigns(name, n, servers, 1.0))
-    # A share of 2,000 campaigns has a standard error of 0.5 %. It may exceed 5 % by three of them.
+    # A share of 2,000 campaigns has a standard error of 0.5 %. So the share may exceed 5 % by three
+    # standard errors.
     assert np.mean(p.min(axis=-1) <= ALPHA) <= 0.05 + 0.015
 
 
@@ -292,8 +293,8 @@ def trial_quantiles(
 ) -> np.ndarray:
     """Return quantiles of latencies of simulated trials, as an array (trials, QUANTILES).
 
-    A trial has 500 requests in each of 8 seconds. `between` is the standard deviation of the log
-    median between trials, and `within` is that between the seconds of a trial.
+    A trial has 500 requests in each of 8 seconds. The logarithm of the median varies between trials
+    and between the seconds of a trial, with the standard deviations `between` and `within`.
     """
     centers = rng.normal(0, between, (trials, 1)) + rng.normal(0, within, (trials, 8))
     borders = ndtr((EDGES - centers[..., np.newaxis]) / 0.5)
@@ -383,8 +384,8 @@ def resampled(twins: list[np.ndarray], injected: float, sessions: int, seed: int
     """Return mean log ratios of resampled slices: a row per campaign, and a column per session.
 
     Each campaign draws sessions of one load, then slices within these sessions. For each session it
-    draws which label is the numerator. Without an effect the true ratio is therefore 1, and with
-    the effect that is added it is `injected`.
+    also draws which label is the numerator, so that the true ratio is 1. Then all ratios are
+    multiplied by `injected`, which thus becomes the true ratio.
     """
     rng = np.random.default_rng(seed)
     found = np.empty((CAMPAIGNS, sessions))

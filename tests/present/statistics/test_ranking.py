@@ -48,7 +48,8 @@ def test_letters_are_the_largest_sets_without_a_difference(seed):
         frozenset(n for n in names if letter in letters[n])
         for letter in set("".join(letters.values()))
     }
-    # The expected groups are the largest sets without a pair in `apart`. Try all sets.
+    # The expected groups are the largest sets without a pair in `apart`. Find them by trying all
+    # sets.
     sets = [
         frozenset(chosen) for size in range(len(names)) for chosen in combinations(names, size + 1)
     ]
@@ -92,7 +93,7 @@ def test_servers_far_apart_have_an_order():
 def test_equal_servers_share_a_rank_and_a_letter():
     """Equal servers share a rank and a letter.
 
-    Their pair has the smallest difference that would have been found.
+    For such a pair, the ranking gives the smallest difference that would have been found.
     """
     ranking, places = ranked(
         {"one": noisy(100, 1, 0.03), "other": noisy(100, 2, 0.03), "worse": noisy(70, 3, 0.03)}

@@ -21,9 +21,9 @@ WAVE = np.resize([1.0, -1.0, 0.5, -0.5], 40)
 
 
 def effects(head_pct, *, noise_pct=0.5, sessions=20, same_pct=0.0):
-    """Return the effects of sessions in which head costs `head_pct` more than base.
+    """Return the effects of sessions in which head costs `head_pct` percent more than base.
 
-    Base is measured twice in each session, and the two results differ by `same_pct`.
+    Base is measured twice in each session, and the two results differ by `same_pct` percent.
     """
     logs = noise_pct / 100 * WAVE[:sessions]
     head = math.log1p(head_pct / 100)

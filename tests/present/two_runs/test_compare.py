@@ -31,10 +31,10 @@ Compared = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def make(bare_lab: Path) -> Make:
-    """Return a function that makes a run with 1 % of noise in a separate lab; it returns the name.
+    """Return a function that makes a run with 1 % of noise in a separate lab.
 
     The function takes the name of the run, factors by which columns of servers are multiplied, and
-    facts of the manifest.
+    facts of the manifest. It returns the name.
     """
 
     def run(name: str, *shape: Any, **facts: Any) -> str:
@@ -293,10 +293,10 @@ def test_wrong_usage_is_exit_code_two(arguments, words, make, bench):
 
 @pytest.mark.long
 def test_equal_runs_are_called_different_in_at_most_5_percent(make, bench):
-    """Equal runs are called different in at most 5 % of the pairs, as far as fifteen pairs show.
+    """If two runs are equal, a difference between them is rarely found.
 
-    Each pair has some fifty comparisons. Without Holm's correction, at least one comparison of most
-    pairs would show a difference.
+    The test compares fifteen pairs of runs, with some fifty comparisons for each pair. Without
+    Holm's correction, a difference would be found in most pairs.
     """
     names = [make(f"run{number}") for number in range(9)]
     named = 0

@@ -28,7 +28,7 @@ WORSE = {("axum", "served_rps"): 0.8, ("gin", "server_cpu_ms_per_request"): 0.7}
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a lab with three runs: a run, a run with other results, and one of another machine."""
+    """Return a lab with a run, a run that has other results, and a run from another machine."""
     folder = bare_lab(tmp_path_factory.mktemp("lab"))
     runs = folder / "data" / "runs"
     varied(runs / "one", artifacts={"axum": "aa", "gin": "bb"})
