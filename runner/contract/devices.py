@@ -238,8 +238,7 @@ def require_device(answer: TimedResponse, sent: Mapping[str, object]) -> bool:
 
 
 def _row_of(answer: TimedResponse) -> tuple[object, ...]:
-    """Return the row that an accepted insert must have left, with values of the database's types.
-    """
+    """Return the row that an accepted insert must have left, in the types of the database."""
     body = answer.json()
     if answer.status != 201 or not isinstance(body, dict):
         raise LabError(f"POST /devices answered {answer.brief}", 1)

@@ -35,8 +35,7 @@ def status(*statuses: int) -> Expected:
 
 
 def json_body(code: int, body: object) -> Expected:
-    """Expect a status, the Content-Type of JSON, and a body that is this JSON value, however spelt.
-    """
+    """Expect a status, JSON's Content-Type, and this JSON value as the body, in any spelling."""
     words = f"{code} {json.dumps(body, ensure_ascii=False)[:120]} as application/json"
     return Expected(
         words, lambda answer: answer.status == code and answer.is_json and answer.json() == body

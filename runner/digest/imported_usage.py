@@ -51,8 +51,7 @@ class ServerUse:
 
     @property
     def covered(self) -> tuple[float, float]:
-        """Begin and end of the part of the load that has samples, in seconds since the load began.
-        """
+        """Begin and end of the part of the load that has samples, in seconds since its start."""
         t_s = self.counter.t_s
         return max(0.0, float(t_s[0])), min(self.seconds, float(t_s[-1]))
 

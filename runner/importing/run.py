@@ -42,8 +42,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Given:
-    """A file to import, the name of the server that was loaded, and further files about the load.
-    """
+    """A file to import, the name of the loaded server, and further files about the load."""
 
     path: Path
     subject: str = SUBJECT

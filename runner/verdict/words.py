@@ -23,8 +23,7 @@ from runner.verdict.limits import Cause
 
 
 def reason(verdict: Verdict) -> str:
-    """Return a sentence that says why a trial has its limit: the rule, and the numbers behind it.
-    """
+    """Return a sentence that says why a trial has its limit: the rule and the numbers behind it."""
     rule = rule_words(verdict.cause, verdict.evidence)
     numbers = _numbers(verdict.evidence)
     return ": ".join(part for part in (rule, numbers) if part)

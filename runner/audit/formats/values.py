@@ -193,7 +193,6 @@ def counted(by_code: Mapping[str, Any]) -> float:
 
 
 def wrong(by_code: Mapping[str, Any]) -> float:
-    """Return the number of requests with a status of 400 or more, or without an answer (status 0).
-    """
+    """Return the number of requests with a status of 400 or more, or with no answer (status 0)."""
     codes = [code for code in by_code if (status := as_number(code)) >= 400 or status == 0]
     return sum_of(by_code, codes) if codes else 0.0
