@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def digest(raw: Path, folder: Path, number: int) -> dict[str, Any]:
-    """Digest the file as trial `number`; return the worker's peak resident size by that number."""
+    """Digest the file as trial `number`; return {number: the worker's peak resident size}."""
     targets = [
         folder / f"{number}.{name}.parquet" for name in ("requests", "latency", "throughput")
     ]

@@ -1,7 +1,8 @@
 """Speed and memory of the k6 digest beside a bare DuckDB COPY and pandas, on a file like k6's own.
 
-"our digest" reads the samples of one of the lab's trials. "imported file" reads the same file as
-somebody else's, as `bench import` does between copying the file and building the run's tables.
+"our digest" reads the file as the samples of one of the lab's trials. "imported file" reads it as
+if somebody else had recorded it: as `bench import` does after it has copied the file, and before it
+builds the run's tables.
 
 Run: python benchmarks/digest.py [--iterations N] [--repeats N] [--tags stock|trimmed] [--keep
 FOLDER]. Each reader runs in a process of its own. In each repeat all readers run one after another,
@@ -24,9 +25,9 @@ from statistics import median
 
 ROOT = Path(__file__).resolve().parents[1]
 PANDAS_LINES = 500_000
-"""Number of lines that pandas reads, because the whole file would take minutes.
+"""pandas reads only this number of lines, because the whole file would take minutes.
 
-Its time is scaled up to the whole file.
+The measured time of pandas is scaled up to the whole file.
 """
 
 _MEASURE = """
@@ -157,8 +158,8 @@ def _measure(name: str, raw: Path) -> Costs:
 def _report(results: dict[str, list[Costs]], size: int, lines: int) -> None:
     """Print a row per reader.
 
-    Its ratios are medians over the repeats, in each of which both readers ran. On a machine that
-    others use, trust the ratio of CPU times.
+    A ratio compares the reader with `BESIDE` in one repeat, in which both of them ran. The row has
+    the median of these ratios. On a machine that others use, trust the ratio of CPU times.
     """
     _show(
         f"{'reader':<20}{'wall s':>9}{'CPU s':>9}{'MB/s':>9}{'peak MB':>9}  wall and CPU time "

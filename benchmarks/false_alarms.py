@@ -1,10 +1,11 @@
 """Measure how often `bench ab` is wrong, by simulating runs with the noise of real sessions.
 
-The noise comes from a committed run. For each load and server, it is the logarithms of a quantity
-by session, minus their mean. A simulated run draws three servers of one load and calls the first
-one base, the second base again, and the third head. It then draws sessions in stretches of three
-neighbouring ones, so that drifts over several sessions remain (a moving-block bootstrap). The costs
-of head are multiplied by 1 + effect. The rule of `bench ab` then decides as in a real run.
+The noise comes from a committed run. For each load and server, it consists of the logarithms of a
+quantity in each session, minus the mean of these logarithms. A simulated run draws three servers of
+one load, and calls the first server base, the second base again, and the third head. It then draws
+sessions, always three neighbouring sessions at once, so that drifts over several sessions remain (a
+moving-block bootstrap). The costs of head are multiplied by 1 + effect. The rule of `bench ab` then
+decides as in a real run.
 
 Run as `benchmarks/false_alarms.py [--runs N]`; it prints the table of docs/two-commits.md.
 """
@@ -41,20 +42,23 @@ SERVERS = 3
 QUANTITIES = (CPU_PER_REQUEST, THROUGHPUT, MEMORY)
 """The quantities of a closed load.
 
-The last one does not decide, so it is judged at a stricter level, as in `rows_of`.
+The last quantity does not decide the outcome, so it is judged at a stricter level, as in `rows_of`.
 """
 DECIDING = 2
 OTHERS = 5
-"""Number of quantities in a real run that do not decide; they share one significance level."""
+"""Number of quantities of a real run that do not decide the outcome.
+
+These quantities share one significance level.
+"""
 EFFECTS_PCT = (0.0, 1.0, 2.5, 3.0, 5.0, 10.0, 20.0)
 SESSIONS = (10, 16, 20, 28, 36)
-"""Numbers of sessions for which a time budget may suffice."""
+"""Numbers of sessions that are simulated; the time budget of a real run may suffice for as many."""
 SEED = 20_261_127
 
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """The residuals of one load: an array of logarithms by session, server and quantity."""
+    """The noise of one load: an array of logarithms, with axes for session, server and quantity."""
 
     load: str
     residuals: Floats
@@ -77,14 +81,14 @@ def noises(tables: Tables, quantities: Sequence[Quantity] = QUANTITIES) -> Itera
         if len(whole) < LEAST_SESSIONS or servers < SERVERS:
             continue
         cube = np.stack([whole[name].to_numpy() for name in names], axis=2)
-        # Subtracting the mean makes residuals smaller by this factor, so multiply by it.
+        # Subtracting the mean makes the residuals smaller by this factor. Multiplying corrects it.
         grown = np.sqrt(len(whole) / (len(whole) - 1))
         yield Noise(str(load), (cube - cube.mean(axis=0)) * grown)
 
 
 @dataclass(frozen=True)
 class Simulated:
-    """One simulated run: its outcome, and how many sessions it took."""
+    """One simulated run: its outcome, and the number of sessions that it took."""
 
     outcome: Outcome
     sessions: int
@@ -128,7 +132,7 @@ def _outcome(judged: Sequence[Judged]) -> Outcome:
 def rates(
     found: Sequence[Noise], effect_pct: float, rule: Rule, sessions: int, runs: int
 ) -> dict[str, float]:
-    """Return the share of runs with each outcome, and the median number of sessions."""
+    """Simulate runs; return the share of runs with each outcome, and the median of sessions."""
     generator = np.random.default_rng([SEED, sessions, round(10 * effect_pct)])
     made = [
         simulate(found[run % len(found)], effect_pct / 100, rule, sessions, generator)

@@ -53,16 +53,17 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no probe": {"with_probe": False},
     "stock k6": {"output": "stock", "with_sampler": False, "with_probe": False},
 }
-"""Fields of Bench in which each variant differs from `lab`.
+"""For each variant, the fields of Bench in which the variant differs from `lab`.
 
-`lab` is as in every trial: k6 writes every sample, and sampler and probe run. With `stock k6`, none
-of these is used, nor the lab's settings of k6 (few tags, garbage collector), and k6 writes only its
-summary. The script is the same.
+`lab` is as in every trial: k6 writes every sample, and sampler and probe run. In `stock k6`,
+neither sampler nor probe runs. k6 writes only its summary, and has none of the lab's settings (few
+tags, garbage collector). The script is the same in all variants.
 """
 COSTLY = {name: VARIANTS[name] for name in (LAB, "stock k6")}
 """Variants under which a server with costly requests is loaded.
 
-Requests that the lab sends in addition to the load would show most clearly there.
+The lab sends some requests in addition to the load. If they cost anything, this shows most clearly
+when each request is costly.
 """
 COST_MS = 5.0  # CPU time of a request to the costly server
 COSTLY_USERS, COSTLY_ITERATIONS = 4, 1500  # so that one load takes about 8 s
@@ -277,11 +278,11 @@ def _observe(bench: Bench, ready: Ready, trial: Trial, variant: str) -> dict[str
 
 
 def costs(observations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row for each variant, the lab first, from observations as `measure_overhead` makes.
+    """Return a row for each variant, the lab first, from the observations of `measure_overhead`.
 
     A row has `variant`, the number of `trials`, and the medians of `MEASURED`; a median is None if
-    the variant has no such number. `lab_to_variant` is the lab's rate divided by the variant's,
-    compared within blocks. It is None for the lab itself, and if there are too few trials.
+    the variant has no such number. `lab_to_variant` is the lab's rate divided by the variant's
+    rate, compared within blocks. It is None for the lab itself, and if there are too few trials.
     """
     table = pd.DataFrame(observations).astype(dict.fromkeys(MEASURED, float))
     table = table.sort_values("variant", key=lambda names: names.where(names != LAB, ""))

@@ -2,10 +2,10 @@
 
 Run: python benchmarks/profile_cost.py RUN_FOLDER. `make bench-profile` measures `quick` first.
 
-Slices with perf are compared with the slices of the same session that are left alone. The program
-prints, for each session, its seconds in total and under load, and the rate of recorded and of
-counted slices divided by that of plain ones: the geometric mean over the servers, and the lowest
-and the highest server.
+Some slices of a session are plain: they run without perf. The program prints a session's seconds in
+total and under load. It also prints the rate of the recorded slices, and of the counted slices,
+divided by the rate of the plain slices: the geometric mean over the servers, and the values of the
+servers with the lowest and the highest ratio.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Beside:
 
 
 def beside(slices: pd.DataFrame, kind: Kind) -> Beside:
-    """Return how much slower slices of a kind are than the plain slices of the same server.
+    """Return the rate of the slices of a kind, relative to the plain slices of the same server.
 
-    `slices` has the columns `trial_id`, `session`, `place` and `rps` of one session. The rate of a
-    server's slices is their geometric mean.
+    `slices` has the columns `trial_id`, `session`, `place` and `rps` of one session. If a server
+    has several slices of a kind, the geometric mean of their rates counts.
     """
     kinds = [kind_of(*each) for each in zip(slices["session"], slices["place"], strict=True)]
     logs = np.log(slices["rps"]).groupby([slices["trial_id"], pd.Series(kinds, slices.index)])
@@ -49,7 +49,7 @@ def beside(slices: pd.DataFrame, kind: Kind) -> Beside:
 
 
 def seconds(records: Sequence[Mapping[str, Any]]) -> float:
-    """Return the time from the first begin to the last end of a session's records."""
+    """Return the seconds from when a session's first trial began to when its last trial ended."""
     begun = min(datetime.fromisoformat(each["started_at"]) for each in records)
     ended = max(datetime.fromisoformat(each["ended_at"]) for each in records)
     return (ended - begun).total_seconds()

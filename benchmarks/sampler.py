@@ -66,10 +66,10 @@ while True:
 
 @dataclass(frozen=True)
 class Kind:
-    """What is sampled beside the host and the sampler.
+    """The subjects that are sampled in addition to the host and the sampler.
 
-    `processes` has the number of processes of each subject; `grouped` tells whether the subject has
-    a control group, and `stats` whether its /stats is polled.
+    `processes` has the number of processes of each subject. `grouped` is true if each subject has a
+    control group, and `stats` is true if the server's /stats is polled.
     """
 
     title: str
@@ -145,9 +145,9 @@ def _measure(
 def _stand_in(
     processes: int, grouped: bool, folder: Path, book: Ledger
 ) -> Iterator[tuple[int, int]]:
-    """Start a stand-in with this many sleeping processes; yield its pid and its port.
+    """Start a stand-in with this number of sleeping processes; yield its pid and its port.
 
-    A single process has several threads.
+    If it is a single process, this process has several threads.
     """
     argv = [
         sys.executable,

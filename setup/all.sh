@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sets up everything that the campaign quick needs. Independent parts run in parallel. If a part fails, the others still finish,
-# and the exit code is 2.
+# Sets up everything that the campaign quick needs. The parts of the set-up are independent, so they run in parallel. If a part
+# fails, the other parts still finish, and the exit code is 2.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 set -m # gives each part a process group, so that no part outlives an interrupt

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks every locked dependency for known vulnerabilities of its language. Exit code 1 if one is vulnerable; 2 if a tool
-# or a database of vulnerabilities is not available; then nothing was checked, and a message says so.
+# Checks every locked dependency for known vulnerabilities of its language. The exit code is 1 if a dependency is vulnerable.
+# It is 2 if a tool or a database of vulnerabilities is not available. A message then says which dependencies were not checked.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 
@@ -9,9 +9,9 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 found=0 unknown=0
 
-# audit WHAT VULNERABLE COMMAND...: run a tool. VULNERABLE is its exit code if it finds
-# vulnerabilities. MARK is a text that its output then contains, because some tools end with the
-# same exit code if they could not check.
+# audit WHAT VULNERABLE MARK COMMAND...: run a tool. VULNERABLE is the tool's exit code if it finds
+# vulnerabilities. Some tools have the same exit code if they could not check, so the output must
+# also match MARK.
 audit() {
   local what=$1 vulnerable=$2 mark=$3 code=0
   shift 3

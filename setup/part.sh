@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Functions shared by the parts of the set-up. A part that has nothing to do prints nothing. Otherwise it prints one line at its
-# begin, and one at its end with the time or the error. All other output goes to its log.
+# Functions shared by the parts of the set-up. A part that has nothing to do prints nothing. Any other part prints one line when it
+# begins, and one line with its time or its error when it ends. All other output goes to its log.
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 set -euo pipefail
 # The folder of built tools. If there is no checkout, `bench setup` names a folder in the user's cache.
@@ -9,7 +9,7 @@ tools=${BENCH_TOOLS:-.tools}
 # fail SENTENCE: end the part with an error before it begins.
 fail() { echo "Error: $*" >&2; exit 2; }
 
-# begin WHAT: print the first line; from here on, output goes to the part's log.
+# begin WHAT: print the part's first line. From here on, all output goes to the part's log.
 begin() {
   what=$1 log=$tools/setup-$(basename "$0" .sh).log
   mkdir -p "$tools"
@@ -20,9 +20,9 @@ begin() {
   trap 'trap - EXIT; exit 130' INT TERM
 }
 
-# fresh BUILT LOCK: succeed if a tool was built from the versions in LOCK. The copy of LOCK beside
-# it decides, because an installed package has new files each time; if there is no such copy, a tool
-# is fresh if it is newer than LOCK.
+# fresh BUILT LOCK: succeed if the tool BUILT was built from the versions in LOCK. This is known from
+# the copy of LOCK beside BUILT. Times of files would not show it, because an installed package has
+# new files each time. Only if there is no copy, succeed if BUILT is newer than LOCK.
 fresh() {
   [ -x "$1" ] || return 1
   if [ -e "$1.lock" ]; then cmp -s "$2" "$1.lock"; else [ "$1" -nt "$2" ]; fi
@@ -34,7 +34,7 @@ finish() {
   mv "$1.new" "$1"
 }
 
-# reason: print the first line of the log that begins with "error", or its last line if there is none.
+# reason: print the first line of the log that begins with "error"; if there is none, print the log's last line.
 reason() {
   { grep -iE -m 1 '^ *error' "$log" || grep -v '^ *$' "$log" | tail -n 1; } | sed -E 's/^ *(error: *)?//I; s/\.$//'
 }

@@ -1,9 +1,10 @@
-"""Write the bill of materials of a wheel (CycloneDX) from that of the environment .venv.
+"""Write the bill of materials of a wheel (CycloneDX), a part of the bill of the environment .venv.
 
-`setup/sbom.py WHEEL < ENVIRONMENT.json` writes WHEEL's name with .cdx.json beside it: the lab with
-the wheel's version, and the locked packages that it needs, with those of all extras. Packages of
-the development tools are left out. cyclonedx-py itself would count them: it takes the packages that
-any extra of another package needs, if they are installed.
+`setup/sbom.py WHEEL < ENVIRONMENT.json` writes a file beside WHEEL with the same name, but the
+suffix .cdx.json. It lists the lab with the wheel's version, and the locked packages that the lab
+needs with all of its extras. The development tools in .venv are left out. cyclonedx-py itself would
+not leave out all of them, because it includes every installed package that any extra of another
+package needs.
 """
 
 import json
@@ -19,7 +20,7 @@ NAME = "web-bench-lab"
 
 
 def needed(name: str, extras: tuple[str, ...]) -> set[str]:
-    """Return the names of the installed packages that a package with these extras needs here."""
+    """Return the names of the packages that a package with these extras needs on this platform."""
     found: set[str] = set()
     seen: set[tuple[str, str]] = set()
     waiting = [(canonicalize_name(name), extra) for extra in ("", *extras)]
@@ -40,9 +41,9 @@ def needed(name: str, extras: tuple[str, ...]) -> set[str]:
 
 
 def of_wheel(bom: dict[str, Any], names: set[str], version: str) -> dict[str, Any]:
-    """Return a bill of materials with the components of these names only.
+    """Return a copy of a bill of materials that has only the components with these names.
 
-    Its main component has the version `version`.
+    The version of the main component is set to `version`.
     """
     components = [each for each in bom["components"] if canonicalize_name(each["name"]) in names]
     main = bom["metadata"]["component"] | {"version": version}
@@ -59,7 +60,7 @@ def of_wheel(bom: dict[str, Any], names: set[str], version: str) -> dict[str, An
 
 
 def main(wheel: Path) -> None:
-    """Read the environment's bill from stdin, and write the wheel's."""
+    """Read the environment's bill of materials from stdin, and write that of the wheel."""
     version = wheel.name.split("-")[1]
     extras = tuple(metadata(NAME).get_all("Provides-Extra") or ())
     found = of_wheel(json.load(sys.stdin), needed(NAME, extras) - {NAME}, version)

@@ -1,10 +1,10 @@
-"""Build servers.
+"""Build the servers named on the command line.
 
-Without names, print the servers of the quick campaign that can be built here and have no binary
-yet.
+If no server is named, print the servers of the quick campaign that can be built here and have no
+binary yet.
 
-It needs the standard library only, because `make setup` runs it before there is a .venv. So it
-reads from a server.toml only what a build needs, and `runner.planning.catalog` checks the rest.
+This program needs only the standard library, because `make setup` runs it before there is a .venv.
+So it reads from a server.toml only what a build needs. `runner.planning.catalog` checks the rest.
 """
 
 import sys
@@ -24,7 +24,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def server(name: str) -> Server:
-    """Return a server with what is known of its build."""
+    """Return a server; of its fields, only those that a build needs are filled in."""
     folder = ROOT / "servers" / name
     values = read(folder / "server.toml").get("build", {})
     return Server(
@@ -42,9 +42,9 @@ def server(name: str) -> Server:
 
 
 def missing() -> list[str]:
-    """Return the servers that have no binary yet, and whose toolchain is there.
+    """Return the servers that have no binary yet, but whose toolchain is installed.
 
-    `bench run` names the others.
+    If a toolchain is not installed, `bench run` names its servers.
     """
     servers = map(server, read(ROOT / "runner" / "campaigns" / "quick.toml")["servers"])
     return [
@@ -59,7 +59,7 @@ def _to_build(each: Server) -> bool:
 
 
 def main(names: list[str]) -> str | None:
-    """Build these servers one after the other; return why one could not be built."""
+    """Build these servers one after the other; return the error if a server cannot be built."""
     try:
         for name in names:
             build(server(name))

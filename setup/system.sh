@@ -14,7 +14,7 @@ missing=()
 ! wants postgres || has_postgres || missing+=(postgresql)
 [ ${#missing[@]} -gt 0 ] || exit 0
 
-# Without wrk no campaign runs. Without nginx, PostgreSQL or perf only the campaigns that need them fail.
+# Without wrk, no campaign runs, so this is an error. Without nginx, PostgreSQL or perf, only the campaigns that need them fail.
 stop() {
   has wrk && { echo "Warning: $*; what needs them will fail." >&2; exit 0; }
   fail "$*."
@@ -30,7 +30,7 @@ install_missing() {
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends "${missing[@]}"
 }
 begin "${missing[*]} from the system's packages"
-# Keep the packages of nginx and PostgreSQL from starting a server and creating a cluster; the lab starts its own.
+# Keep the packages of nginx and PostgreSQL from starting a server or creating a cluster, because the lab starts its own.
 no_cluster=/etc/postgresql-common/createcluster.d/web-bench-lab.conf
 if wants postgres && ! has_postgres; then
   "${as_root[@]}" mkdir -p "${no_cluster%/*}"

@@ -1,8 +1,10 @@
 """The lab's version, read at each build (`[tool.hatch.version]` in pyproject.toml).
 
-It is the last tag's, such as v0.2.0. Commits after it make a development version of the next patch,
-0.2.1.dev5+g1a2b3c4; without tags, of the newest version in the changelog. An sdist has its version
-in PKG-INFO. It needs the standard library only, because builds install nothing for it.
+The version is that of the last tag, such as v0.2.0. If there are commits after this tag, the
+version is a development version of the next patch, such as 0.2.1.dev5+g1a2b3c4. If there is no tag,
+the version is a development version of the newest version in the changelog. An sdist has its
+version in PKG-INFO. This module needs only the standard library, because builds install nothing for
+it.
 """
 
 import re
@@ -15,7 +17,7 @@ HEADING = re.compile(r"^## (\d+\.\d+\.\d+)", re.M)
 
 
 def git(*arguments: str) -> str:
-    """Return what git prints about this checkout; empty without git, or if it fails."""
+    """Return what git prints about this checkout; empty if there is no git, or if git fails."""
     if not (ROOT / ".git").exists():
         return ""
     command = ["git", "-C", str(ROOT), *arguments]
@@ -29,8 +31,9 @@ def git(*arguments: str) -> str:
 def version_of(described: str, newest: str, count: str, commit: str) -> str:
     """Return a version (PEP 440).
 
-    `described` is the output of `git describe --long`, empty without a tag. `newest` is the newest
-    version of the changelog, `count` the number of commits, and `commit` the last one, shortened.
+    `described` is the output of `git describe --long`; it is empty if there is no tag. `newest` is
+    the newest version in the changelog. `count` is the number of commits, and `commit` is the
+    shortened hash of the last commit.
     """
     if match := TAG.fullmatch(described):
         major, minor, patch, since, last = match.groups()

@@ -30,9 +30,9 @@ BEGIN = "<!-- chaos: begin -->\n"
 END = "<!-- chaos: end -->\n"
 LONGEST_BUILD_S = 900
 TARGET_S = 6.0
-"""Longest wait of a fault for something that it can hit, such as a generator."""
+"""A fault waits at most this long for something that it can hit, such as a generator."""
 RESUMES = 4
-"""Number of times that a run may be resumed until it must have reached its end."""
+"""A run must have reached its end after it was resumed this number of times."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Outcome:
     fault: str
     moment_s: float
     hit: str
-    """The thing that the fault hit; empty if there was nothing of this kind in time."""
+    """The name of what the fault hit; empty if nothing that it can hit appeared in time."""
     exit_code: int | None
     """The exit code of the runner; None if it did not end by itself."""
     resumes: int
@@ -167,7 +167,7 @@ def _hit(lab: Lab, fault: Fault, moment_s: float, numbers: random.Random) -> Out
 
 
 def to_resume(lab: Lab) -> bool:
-    """Return whether the run must be resumed: trials are left, or the tables are incomplete."""
+    """True if the run must be resumed, because trials are left or its tables are incomplete."""
     return lab.unfinished() or bool(lab.contradictions())
 
 

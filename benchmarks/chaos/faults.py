@@ -33,19 +33,25 @@ class Fault:
 
     name: str
     hit: Callable[[Lab, random.Random], str]
-    """Causes the fault; returns the thing that was hit, or an empty text if there is none."""
+    """Function that causes the fault.
+
+    It returns the name of what was hit, or an empty text if there was nothing to hit.
+    """
     mend: Callable[[Lab], None] = nothing_to_mend
-    """Does what a user would do before resuming the run, such as making room on the disk."""
+    """Function that does what a user would do before resuming the run, such as freeing the disk."""
     kills_watchdog: bool = False
     """True if the fault kills the watchdog.
 
-    Then what the runner left is only removed by the next run or by `bench clean`.
+    Then only the next run or `bench clean` removes what the runner left behind.
     """
     needs_engine: bool = False
 
 
 def _signal(lab: Lab, word: str, number: signal.Signals) -> str:
-    """Send a signal to all processes of the lab with this word in their command; name them."""
+    """Send a signal to the lab's processes with this word in their command, and name them.
+
+    The result is empty if there is no such process.
+    """
     hit = []
     for process in lab.processes(word):
         with contextlib.suppress(psutil.Error):

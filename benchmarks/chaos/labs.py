@@ -62,9 +62,9 @@ With it, the wall clock is an hour ahead as long as the file named by CHAOS_CLOC
 """
 DISK = "400m"
 PATIENCE_S = 180.0
-"""Time after which a run counts as hanging.
+"""A run that has not ended after this time counts as hanging.
 
-It is long because a generator waits long for a server that hangs.
+The time is long, because a generator waits long for a server that hangs.
 """
 CLEAN_UP_S = 20.0
 ENGINE_START_S = 180.0
@@ -151,7 +151,7 @@ class Engine:
 
 @dataclass
 class Lab:
-    """A lab of its own for a campaign of a few seconds, which a fault will hit."""
+    """A separate lab for one campaign, which lasts a few seconds and will be hit by a fault."""
 
     root: Path
     engine: Engine | None
@@ -166,7 +166,7 @@ class Lab:
     def made(cls, root: Path, engine: Engine | None) -> Iterator[Lab]:
         """Yield a lab in the folder `root`.
 
-        Its data are on a small disk, if this user may mount one, so that the disk can be filled.
+        If this user may mount a disk, the lab's data are on a small disk, which a fault can fill.
         """
         for name in ("servers", "notebooks", ".tools"):
             (root / name).symlink_to(ROOT / name)
@@ -250,7 +250,7 @@ class Lab:
         return "".join(each.read_text(encoding="utf-8", errors="replace") for each in self.outputs)
 
     def run(self) -> Path | None:
-        """Return the folder of the run, if it has begun."""
+        """Return the folder of the run; None if the run has not begun."""
         found = [each.parent for each in self.data.glob("runs/*/run.json")]
         return found[0] if found else None
 
@@ -375,7 +375,7 @@ class Lab:
 
 
 def _variables(process: psutil.Process) -> str:
-    """Return the lab's folder in a process's environment; empty if it has none."""
+    """Return the folder of the lab that a process's environment names; empty if it names none."""
     return process.environ().get("BENCH_ROOT", "")
 
 
