@@ -1,4 +1,4 @@
-"""Input for `bench audit`: a correct table, the same table with a wrong row, and wrk's output."""
+"""Input for `bench audit`: a correct table, the same table with a changed row, and wrk's output."""
 
 from typing import Any
 
@@ -31,9 +31,10 @@ def table(**columns: Any) -> pd.DataFrame:
 
 
 def sound(n: int = 12) -> dict[str, Any]:
-    """Return the columns of a correct table of closed loops; each rate is 7 % above the last.
+    """Return the columns of a correct table of closed loads.
 
-    All 100 connections always have a request under way, so Little's law holds exactly.
+    The rate of each row is 7 % higher than that of the row before. All 100 connections always have
+    a request under way, so Little's law holds exactly.
     """
     rate = 10_000 * 1.07 ** np.arange(n)
     return {
@@ -54,9 +55,9 @@ def sound(n: int = 12) -> dict[str, Any]:
 
 
 def with_row(number: int, **values: float) -> pd.DataFrame:
-    """Return the correct table with other values in one row.
+    """Return the correct table with other `values` in row `number`.
 
-    If it lacks a column, the column is added, with 2.0 in all other rows.
+    If the table lacks one of these columns, the column is added, with 2.0 in all other rows.
     """
     columns = sound()
     for name, value in values.items():

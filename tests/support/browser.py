@@ -1,6 +1,6 @@
-"""A headless Chromium that opens pages from disk, and functions that find faults of a page in it.
+"""A headless Chromium that opens pages from disk, and functions that look for faults of a page.
 
-A function returns a list with a sentence for each fault.
+Each of the functions whose names end in `_faults` returns a list with a sentence for each fault.
 """
 
 import contextlib
@@ -81,7 +81,7 @@ COLORS = """selector => [...document.querySelectorAll(selector)].map(e => {
 def chromium() -> Iterator[Any]:
     """Start the system's Chromium, and yield it as playwright's Browser.
 
-    For root it runs without a sandbox, because Chromium refuses to start otherwise.
+    If the user is root, Chromium runs without a sandbox, because otherwise it refuses to start.
     """
     playwright_api = pytest.importorskip(
         "playwright.sync_api", reason="playwright is not installed (make setup)"
@@ -117,17 +117,21 @@ def opened(
 
 
 def layout_faults(page: Any) -> list[str]:
-    """Return faults: what sticks out of the window, images that show nothing, and tiny letters."""
+    """Return faults of the layout.
+
+    These are elements that reach beyond the window, images that show nothing or have no alternative
+    text, and letters that are too small.
+    """
     return [*page.evaluate(OVERFLOW), *page.evaluate(IMAGES), *page.evaluate(SMALL_TEXT)]
 
 
 def foreign(asked: list[str]) -> list[str]:
-    """Return the addresses that are neither files nor data inside the page."""
+    """Return those of the requested addresses that are neither files nor data inside the page."""
     return [address for address in asked if not address.startswith(("file:", "data:"))]
 
 
 def axe_faults(page: Any) -> list[str]:
-    """Return what axe-core finds with all of its rules: a sentence for each faulty element."""
+    """Return a sentence for each element that breaks a rule of axe-core; all rules are checked."""
     axe = pytest.importorskip(
         "axe_playwright_python.sync_playwright", reason="axe is not installed (make setup)"
     )
@@ -140,7 +144,7 @@ def axe_faults(page: Any) -> list[str]:
 
 
 def print_faults(page: Any) -> list[str]:
-    """Return the figures, images and tables that do not fit on a sheet of A4."""
+    """Return a sentence for each figure, image or table that does not fit on a sheet of A4."""
     page.emulate_media(media="print")
     page.set_viewport_size({"width": A4_WIDTH, "height": A4_HEIGHT})
     return list(page.evaluate(PRINTED, [A4_WIDTH, A4_HEIGHT]))
@@ -168,7 +172,10 @@ def inks(pdf: bytes) -> set[str]:
 
 
 def contrasts(page: Any, selector: str) -> list[float]:
-    """Return the contrast of each element's text to its background, computed without axe-core."""
+    """Return the contrast between text and background of each element that `selector` selects.
+
+    The contrast is computed without axe-core.
+    """
     pairs = [
         [np.array(re.findall(r"[\d.]+", color), float) / 255 for color in pair]
         for pair in page.evaluate(COLORS, selector)

@@ -1,6 +1,6 @@
-"""Labs without servers, and synthetic runs.
+"""Functions that make labs without servers, and that make synthetic runs only once.
 
-A run is built once. Each test that asks for the same run gets a copy.
+Each test that asks for a synthetic run gets a copy of the run that was built first.
 """
 
 import contextlib
@@ -21,16 +21,16 @@ from made_once import filled_once
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("tests/support", "runner")
-"""Folders with the sources that decide what a builder writes."""
+"""Folders with the source files on which the content of a built run depends."""
 KEPT_S = 24 * 3600
-"""Runs that were built from other sources are removed when they are this old."""
+"""Runs that were built from other versions of the source files are removed after this time."""
 Shape = ParamSpec("Shape")
 Build = Callable[Concatenate[Path, Shape], Path]
 
 
 @cache
 def copies() -> tempfile.TemporaryDirectory[str]:
-    """Return the folder of this process's copies, which is removed when the process ends."""
+    """Return the folder for the copies that this process makes; it is removed at the end."""
     return tempfile.TemporaryDirectory(prefix="lab-copies-")
 
 
@@ -40,9 +40,10 @@ def new_folder() -> Path:
 
 @cache
 def kept() -> Path:
-    """Return the folder of the runs that any process of this user has built from the same sources.
+    """Return the folder of the runs that processes of this user have built from these source files.
 
-    Folders of other sources are removed after a day.
+    The hash of the source files is a part of the folder's name. Folders of other versions of the
+    source files are removed after a day.
     """
     digest = hashlib.sha256(f"{sys.version} pandas {pd.__version__}".encode())
     for path in sorted(path for folder in SOURCES for path in (ROOT / folder).rglob("*")):
@@ -59,10 +60,10 @@ def kept() -> Path:
 
 
 def once(build: Build[Shape]) -> Build[Shape]:
-    """Let a builder of run folders copy a run that was built before with equal arguments.
+    """Return a builder of run folders that copies a run which was built before.
 
-    Arguments are equal if their `repr` is equal. If there is no such run, one process builds it,
-    while other processes that need it wait.
+    The copied run was built with equal arguments, which means that their `repr` is equal. If there
+    is no such run yet, one process builds it, while other processes that need the run wait.
     """
 
     @wraps(build)
@@ -80,17 +81,17 @@ def once(build: Build[Shape]) -> Build[Shape]:
 def write_record(path: Path, record: Mapping[str, Any]) -> None:
     """Write a record of a synthetic run, with the bytes that the lab would write.
 
-    Unlike the lab, it does not wait until the record is on the disk, because building a synthetic
-    run would spend most of its time on this.
+    Unlike the lab, this function does not wait until the record is on the disk, because this would
+    take most of the time in which a synthetic run is built.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"{json.dumps(record, indent=1)}\n")
 
 
 def bare_lab(folder: Path) -> Path:
-    """Make `folder` a lab without servers and runs, with the notebooks and the published numbers.
+    """Make a lab without servers and runs in `folder`; return `folder`.
 
-    Return it.
+    The lab has the notebooks and the published numbers.
     """
     (folder / "servers").mkdir(parents=True)
     shutil.copy(ROOT / "servers" / "CONTRACT.md", folder / "servers")  # the mark of a checkout

@@ -1,13 +1,13 @@
-"""Check captions: a caption has one short sentence, and a line that names the source."""
+"""Check captions: a caption must consist of one short sentence and a line that names the source."""
 
 import re
 
 MOST_LETTERS = 150
-"""Most letters of a caption's sentence, which are about two lines of a figure."""
+"""A caption's sentence may have at most this many letters, which fill about two lines."""
 
 
 def sentences(text: str) -> int:
-    """Return the number of sentences; a full stop within a number or a name ends none."""
+    """Return the number of sentences; a full stop within a number or a name does not count."""
     return len(re.findall(r"[.!?](?=\s|$)", text))
 
 

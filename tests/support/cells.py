@@ -1,4 +1,4 @@
-"""Cells for tests, made from values of their columns."""
+"""Functions that make cells for tests, from the values of the cells' columns."""
 
 from dataclasses import replace
 from typing import Any
@@ -11,7 +11,7 @@ OPEN_COLUMNS = {"first_rate_rps", "objective"}
 
 
 def cell_of(**columns: Any) -> Cell:
-    """Return a cell with these columns. Unless they say otherwise, k6 loads gin in it."""
+    """Return a cell with these columns. By default, k6 loads gin in a closed load."""
     named = {
         "server": "gin",
         "language": "Go",

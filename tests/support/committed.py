@@ -1,4 +1,4 @@
-"""The figures of a run that its pages show."""
+"""Functions that find the figures for which a run has data."""
 
 from typing import Any
 
@@ -10,7 +10,10 @@ from runner.present.spikes.view import View, most_pronounced, survey, view
 
 
 def subjects_of(tables: Tables) -> dict[type, Any]:
-    """Return the subjects of a run's figures by type; None if the run has no such subject."""
+    """Return the subjects that figures of a run can show, by type.
+
+    The subject is None if the run has no subject of this type.
+    """
     spike = most_pronounced(survey(tables))
     return {
         Tables: tables,

@@ -1,6 +1,6 @@
-"""A small server, with its database, that follows the contract except for one fault.
+"""A small server with a database in memory. It follows the contract except for one fault.
 
-A test asks for the fault by its name.
+A test chooses the fault by its name.
 """
 
 import hashlib
@@ -43,7 +43,10 @@ SILENT = "the database does not answer"
 
 
 class MemoryDatabase:
-    """A database in memory. While it hangs, `up` is cleared; while it is dead, `alive` is False."""
+    """A database in memory.
+
+    While the database hangs, the event `up` is cleared. While it is dead, `alive` is False.
+    """
 
     def __init__(self) -> None:
         self.table: list[tuple[Any, ...]] = []
@@ -182,9 +185,10 @@ class Pool:
 
 
 class FaultyServer(socketserver.ThreadingTCPServer):
-    """The server. It counts requests as the contract says.
+    """A server that counts requests as the contract demands.
 
-    `fault` is the name of its fault, or empty. `database` is the database into which it inserts.
+    `fault` is the name of the server's fault, or empty. `database` is the database into which the
+    server inserts rows.
     """
 
     allow_reuse_address = daemon_threads = True
@@ -236,7 +240,7 @@ class FaultyServer(socketserver.ThreadingTCPServer):
         } | ({} if self.fault == "stats lacks pool" else {"pool": pool})
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print nothing about clients that close their connections early."""
+        """Print nothing if a client closes its connection early."""
 
 
 class Handler(socketserver.BaseRequestHandler):
@@ -413,8 +417,7 @@ class Handler(socketserver.BaseRequestHandler):
             self.request.sendall("\r\n".join([*lines, "", ""]).encode() + data)
 
     def turn_where(self, fault: str) -> AbstractContextManager[Any]:
-        """Return a lock that lets only one request pass at a time, if `fault` is the server's
-        fault.
+        """Return a lock that only one request can hold, if the server has the fault `fault`.
 
         Otherwise return a context that does nothing.
         """
@@ -422,7 +425,7 @@ class Handler(socketserver.BaseRequestHandler):
 
 
 def server_record(implements: tuple[str, ...] = ALL) -> Server:
-    """Return what a server.toml would say of the test server."""
+    """Return the description of the test server that the lab would read from a server.toml."""
     return replace(
         load_server("gin"),
         name="faulty",

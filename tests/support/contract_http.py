@@ -1,4 +1,4 @@
-"""The HTTP/1.1 of the test server: strict, except for the fault that a test asks for."""
+"""Strict reading of HTTP/1.1 requests for the test server, except for the fault of a test."""
 
 import re
 import socket
@@ -14,7 +14,7 @@ CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
 
 
 class RefusedError(Exception):
-    """A request that is answered with an error. With `close`, the connection is then closed."""
+    """The request is answered with an error. If `close` is True, the connection is then closed."""
 
     def __init__(self, status: int, error: str, close: bool = False) -> None:
         super().__init__(error)
@@ -46,7 +46,7 @@ class Request:
 
 @dataclass
 class Reader:
-    """Reads requests from one connection."""
+    """A reader of the requests on one connection."""
 
     channel: socket.socket
     fault: str

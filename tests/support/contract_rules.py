@@ -1,6 +1,6 @@
-"""The validation of the test server, written independently of the checks.
+"""The test server's validation of request bodies, written independently of the lab's checks.
 
-It follows the contract, except for the fault that a test asks for.
+It follows the contract, except for the fault that a test chooses.
 """
 
 import json

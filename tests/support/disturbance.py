@@ -1,15 +1,16 @@
 """Plugin of pytest for tests that measure: tests that the hypervisor disturbed are repeated.
 
-The lab does the same with its trials.
+The lab repeats disturbed trials in the same way.
 
 - A test is marked `load` or `timed` if it runs a campaign or checks times. If such a test fails,
-  and another guest took much CPU time in some second, pytest ends with the exit code DISTURBED.
+  and the hypervisor took much CPU time in some second, pytest ends with the exit code DISTURBED.
   `make test` then runs the failed tests again: alone, with all fixtures made anew, and if possible
-  in a quieter moment. If the repetition was disturbed, too, it runs them once more.
+  in a quieter moment. If this attempt was disturbed, too, `make test` runs them once more.
 - In the last attempt, a failed test marked `load` is skipped if the hypervisor took so much CPU
-  time on average that the verdict of a trial would be `inconclusive`. The test then proves nothing.
-- A test marked `load` must run alone. In one of several workers of pytest-xdist it fails with this
-  reason.
+  time on average that the verdict of a trial would be `inconclusive`. In this case the failure
+  proves nothing.
+- A test marked `load` must run alone. If pytest-xdist runs it in one of several workers, it fails
+  and says why.
 """
 
 import os
@@ -26,7 +27,7 @@ DISTURBED = 9
 LAST = os.environ.get("ATTEMPT") == "last"
 """True if `make test` does not repeat the tests after this attempt."""
 STOLEN_PCT = 5.0
-"""If the hypervisor takes this share of the time of all CPUs, in percent, a verdict is
+"""If the hypervisor takes at least this share of the time of all CPUs, in percent, a verdict is
 `inconclusive` (runner/digest/verdict.py).
 """
 QUIET_PCT, QUIET_S = 2.0, 3
@@ -37,20 +38,23 @@ PATIENCE_S = 45.0
 STAT = Path("/proc/stat")
 EVERY_S = 1.0
 FEWEST_TICKS = 50
-"""Fewer ticks give no useful share, because a single tick would already be a large share."""
+"""A share of stolen time is computed only from at least this many clock ticks.
+
+With fewer ticks, a single stolen tick would already be a large share.
+"""
 
 
 def stolen_pct(before: tuple[int, int], after: tuple[int, int]) -> float:
-    """Return the share of the CPUs' time that the hypervisor took between two readings."""
+    """Return the percentage of the CPUs' time that the hypervisor took between two readings."""
     return 100 * (after[1] - before[1]) / max(1, after[0] - before[0])
 
 
 class Watch:
-    """A thread that reads every `EVERY_S` how much CPU time was stolen."""
+    """A thread that reads every `EVERY_S` seconds how much CPU time the hypervisor has taken."""
 
     def __init__(self) -> None:
         self.readings: list[tuple[int, int]] = []
-        """For each reading, the number of ticks of all CPUs so far, and of stolen ticks."""
+        """For each reading, the number of all ticks and of stolen ticks so far, over all CPUs."""
         self.read()
         threading.Thread(target=self._watch, daemon=True).start()
 
@@ -62,7 +66,7 @@ class Watch:
     def read(self) -> int:
         """Add a reading, and return its index.
 
-        The columns are, by proc(5): user nice system idle iowait irq softirq steal.
+        The columns in the file are, by proc(5): user nice system idle iowait irq softirq steal.
         """
         ticks = [int(number) for number in STAT.read_text().split("\n", 1)[0].split()[1:9]]
         self.readings.append((sum(ticks), ticks[7]))
@@ -123,7 +127,7 @@ class Disturbance:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """In the last attempt, skip a failed test marked `load` if it was disturbed too much.
 
-        This is so if the verdict of a trial would be `inconclusive`.
+        It was disturbed too much if the verdict of a trial would be `inconclusive`.
         """
         report = yield
         stolen = stolen_pct(
@@ -141,12 +145,12 @@ class Disturbance:
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note the failed tests that measure, from all workers."""
+        """Note each failed test that measures, in any worker."""
         if report.failed and {"load", "timed"} & set(report.keywords):
             self._failed.append(report.nodeid)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Set the exit code DISTURBED if failed tests were disturbed."""
+        """Set the exit code DISTURBED if tests failed and the hypervisor took much CPU time."""
         if self._failed and self._most_pct() >= STOLEN_PCT:
             session.exitstatus = DISTURBED
 

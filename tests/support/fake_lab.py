@@ -1,7 +1,7 @@
 """A lab in a temporary folder whose server, k6 and wrk are small scripts.
 
-It runs the whole pipeline without real load. A test asks for a fault by the file `fault` beside the
-tools (fakes/faults.py).
+It runs the whole pipeline without a real load. A test chooses a fault of these scripts by writing
+the file `fault` in the folder of the tools (see fakes/faults.py).
 """
 
 import contextlib
@@ -48,16 +48,16 @@ CAMPAIGN = campaign_of(K6_LOAD, WRK_LOAD)
 K6 = "b01-fake-experiments-vus2"
 WRK = "b01-fake-wrk-matrix-c4-keepalive"
 CLOSE = "b01-fake-wrk-matrix-c4-close"
-"""Ids of three of the campaign's trials: K6, WRK and CLOSE."""
+"""K6, WRK and CLOSE are the ids of three trials of CAMPAIGN."""
 ALONE = {K6: campaign_of(K6_LOAD)} | {
     trial: campaign_of({**WRK_LOAD, "connections": [4], "modes": [trial.rpartition("-")[2]]})
     for trial in (WRK, CLOSE)
 }
-"""Trial id -> the campaign reduced to this trial."""
+"""Trial id -> a campaign that has only this trial."""
 
 
 def make(root: Path, repeats: int = 1, campaign: str = CAMPAIGN) -> Path:
-    """Make the lab under `root`; return the file of its campaign, which has `repeats` repeats."""
+    """Make the lab in `root`; return the path of its campaign, after setting the `repeats`."""
     server = bare_lab(root) / "servers" / "fake"
     server.mkdir()
     (server / "server.toml").write_text(SERVER_TOML.replace("{python}", sys.executable))
@@ -75,10 +75,10 @@ def make(root: Path, repeats: int = 1, campaign: str = CAMPAIGN) -> Path:
 
 
 def fault(root: Path, name: str) -> None:
-    """Ask for a fault from now on; the programs in `fakes/` define the faults.
+    """Choose the fault that the lab's programs have from now on; `fakes/` defines the faults.
 
-    It occurs in every trial, or with the name `FAULT bNN` only in trials of that block. An empty
-    name asks for no fault.
+    With the name `FAULT bNN`, the fault occurs only in the trials of block NN; otherwise it occurs
+    in every trial. An empty name means no fault.
     """
     (root / ".tools" / "fault").write_text(name)
 
@@ -90,7 +90,10 @@ def run(campaign: Path, *, code: int = 0) -> Run:
 
 @contextlib.contextmanager
 def rebuilt(path: Path) -> Iterator[None]:
-    """Remove a run's tables. The block must rebuild them, and they must be the same as before."""
+    """Remove a run's tables before the `with` block, which must rebuild them.
+
+    Check afterwards that the tables are the same as before.
+    """
     before = {table.name: pd.read_parquet(table) for table in (path / "tables").glob("*.parquet")}
     shutil.rmtree(path / "tables")
     yield
@@ -99,7 +102,7 @@ def rebuilt(path: Path) -> Iterator[None]:
 
 
 def measured(record: dict[str, Any]) -> tuple[Trial, Measurement]:
-    """Return the trial in a record, and its measurement."""
+    """Return the trial and the measurement that a record contains."""
     trial = decode(Trial, record, "the trial", more=True)
     return trial, decode(Measurement, record["measurement"], "the measurement")
 
@@ -109,8 +112,8 @@ def wait_for(
 ) -> Found:
     """Wait until the condition is true, and return its value; fail after some seconds.
 
-    The condition is evaluated again if it raises OSError (a program does not listen yet),
-    NoSuchProcess (a program has just ended), or `also`.
+    The condition is evaluated again if it raises OSError (for example because a program does not
+    listen yet), NoSuchProcess (because a program has just ended), or the exception `also`.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

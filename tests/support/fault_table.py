@@ -1,7 +1,7 @@
-"""Make the table of faults in docs/reliability.md from the tests, by `make reliability`.
+"""Make the tables of faults in docs/reliability.md and docs/fleet.md (`make reliability`).
 
-A test that really injects a fault into a run has the mark
-`@pytest.mark.fault(what is done, what is promised)`.
+The tables are made from marks of the tests: a test that really injects a fault into a run has the
+mark `@pytest.mark.fault(what is done, what is promised)`.
 """
 
 import ast
@@ -12,15 +12,15 @@ TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs" / "reliability.md"
 FLEET = TESTS.parent / "docs" / "fleet.md"
 OF_FLEET = ("test_fleet.py", "test_several_hosts.py")
-"""Files of the tests that inject faults into several hosts."""
+"""Names of the test modules that inject faults into several hosts."""
 BEGIN = "<!-- faults: begin -->\n"
 END = "<!-- faults: end -->\n"
 
 
 def faults(page: Path = PAGE) -> Iterator[tuple[str, str, str]]:
-    """Yield fault, promise and test of each marked test, in the order of the files' names.
+    """Yield the fault, the promise and the name for each mark of a test, by the names of the files.
 
-    For the page of the fleet, yield only the tests with several hosts.
+    For the page FLEET, yield only the tests with several hosts.
     """
     for path in sorted(TESTS.rglob("test_*.py"), key=lambda path: path.name):
         if page == FLEET and path.name not in OF_FLEET:
@@ -37,14 +37,14 @@ def faults(page: Path = PAGE) -> Iterator[tuple[str, str, str]]:
 
 
 def table(page: Path = PAGE) -> str:
-    """Return a page's table as Markdown, sorted by fault."""
+    """Return the table of a page as Markdown, with the rows sorted by fault."""
     rows = sorted(faults(page), key=lambda row: row[0].lower())
     lines = ["| what is done | what is promised | the test that does it |", "|---|---|---|"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
 
 
 def page(path: Path = PAGE) -> str:
-    """Return the text of a page with a new table between the two marks."""
+    """Return the text of a page with a new table between the marks BEGIN and END."""
     text = path.read_text(encoding="utf-8")
     return text[: text.index(BEGIN)] + BEGIN + table(path) + text[text.index(END) :]
 

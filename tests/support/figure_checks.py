@@ -1,6 +1,6 @@
-"""Functions that read a drawn figure: its lines, its words, and whether each text is readable.
+"""Functions that read the lines and words of a drawn figure, and check that they are readable.
 
-The module also has the runs whose figures are drawn.
+The module also provides the runs whose figures are drawn.
 """
 
 import math
@@ -57,9 +57,9 @@ RUNS: dict[str, Callable[[Path], Path]] = {
     "published": synthetic_published.build,
     "probed": partial(synthetic_rates.build, blocks=2, rates=False),
 }
-"""Name -> builder of a run that tests share. A test must not change the files of such a run.
+"""Name -> function that builds a run. Tests share these runs, so they must not change their files.
 
-Any other name is that of a run in data/.
+A name that is not in this dict is the name of a run in data/.
 """
 
 HUNDRED = "wrk-matrix, keep-alive, 100 connections"
@@ -80,18 +80,21 @@ def tables_of(run: str) -> Tables:
 
 
 def with_facts(tables: Tables, **facts: Any) -> Tables:
-    """Return a run with other facts in its manifest; `facts` are plain values of JSON."""
+    """Return a run with other `facts` in its manifest, which are given as JSON values."""
     manifest = Manifest.of(tables.manifest.as_json() | facts)
     return replace(tables, manifest=manifest)
 
 
 def campaign_with(tables: Tables, **facts: Any) -> Tables:
-    """Return a run with other facts about its campaign in its manifest."""
+    """Return a run with other `facts` about the campaign in its manifest."""
     return with_facts(tables, campaign=tables.manifest.campaign.as_json() | facts)
 
 
 def changed(tables: Tables, rows: pd.Series | None = None, **values: Any) -> Tables:
-    """Return a run with other values in some columns of its trials, in `rows` or in all rows."""
+    """Return a run with other `values` in columns of the table of trials.
+
+    If `rows` is given, only these rows are changed.
+    """
     every = tables.trials["trial_id"].notna() if rows is None else rows
     trials = tables.trials.astype(dict.fromkeys(values, object))
     for column, value in values.items():
@@ -106,7 +109,7 @@ def changed(tables: Tables, rows: pd.Series | None = None, **values: Any) -> Tab
 
 
 def of(tables: Tables, server: str = "", load: str = HUNDRED) -> pd.Series:
-    """Return a mask of the trials of a load, or only of one server's trials under it."""
+    """Return a mask of the trials of a load. If `server` is given, it selects only its trials."""
     return tables.trials["load"].eq(load) & (tables.trials["server"].eq(server) if server else True)
 
 
@@ -118,9 +121,9 @@ def probed_case() -> Case:
 
 @lru_cache(maxsize=64)
 def chart_of(name: str, subject: Tables | Case | View) -> Chart:
-    """Return a chart. It is made only once for its text and its picture, because it is immutable.
+    """Return a chart from a cache, so that it is made only once for its text and its picture.
 
-    The cache compares subjects by identity.
+    This is possible because charts are immutable. The cache compares subjects by identity.
     """
     return made(name, subject)
 
@@ -142,10 +145,10 @@ def lines(figure: Figure, panel: int, label: str) -> list[tuple[np.ndarray, np.n
 
 
 def marks(figure: Figure, panel: int, label: str) -> dict[float, tuple[float, float, str, bool]]:
-    """Return the points with ranges that have a label.
+    """Return the points with ranges that have the label `label` in a panel.
 
-    The result maps x to the value, the length of the range, the marker, and whether the marker is
-    filled.
+    The result maps x to a tuple: the value, the length of the range, the marker, and whether the
+    marker is filled.
     """
     found = {}
     for each in figure.axes[panel].containers:
@@ -164,7 +167,7 @@ def marks(figure: Figure, panel: int, label: str) -> dict[float, tuple[float, fl
 
 @dataclass(frozen=True)
 class DrawnDot:
-    """A dot in a row, with its range."""
+    """A dot that is drawn in a row of a panel, with the ends of its range."""
 
     value: float
     low: float
@@ -174,7 +177,7 @@ class DrawnDot:
 
 
 def dots(figure: Figure, panel: int, label: str) -> list[DrawnDot]:
-    """Return the dots of a server in a panel, from left to right."""
+    """Return the dots in a panel that have the label `label`, from left to right."""
     drawn = figure.axes[panel].lines
     ranges = {
         float(line.get_ydata()[0]): tuple(map(float, line.get_xdata()))
@@ -196,7 +199,10 @@ def words(figure: Figure) -> str:
 
 
 def rgb(color: Any) -> np.ndarray:
-    """Return a colour as red, green and blue from 0 to 1; pixels are returned unchanged."""
+    """Return a colour as red, green and blue from 0 to 1.
+
+    An array of pixels keeps its values, but loses its alpha channel.
+    """
     return color[..., :3] if isinstance(color, np.ndarray) else np.array(to_rgba(color)[:3])
 
 

@@ -29,7 +29,7 @@ NOBODYS = "02:00:00:00:00:99"
 
 
 def why_not() -> str | None:
-    """Return why such hosts cannot be made on this machine; None if they can."""
+    """Return the reason why such hosts cannot be made on this machine; None if they can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     for program in ("ip", "dockerd", "openssl", "nsenter"):
@@ -62,12 +62,12 @@ class Machine:
     folder: Path
     switch: str
     cable: str
-    """Name of the cable's end in the namespace of the switch."""
+    """Name of the network device that is the cable's end in the namespace of the switch."""
 
     def __post_init__(self) -> None:
         self.socket = f"unix://{self.folder}/docker.sock"
         self.enter = ["nsenter", f"--net=/var/run/netns/{self.space}"]
-        """Beginning of a command that runs in the host's network."""
+        """First words of a command that runs another command in the host's network."""
 
     def start(self, certificates: Path) -> None:
         command = [
@@ -107,7 +107,7 @@ class Machine:
     def serve_ssh(self, folder: Path) -> "subprocess.Popen[bytes]":
         """Start an sshd in the host's network that accepts the key in `folder`.
 
-        Programs that it starts use the host's engine.
+        Programs that a user starts by ssh use the host's engine.
         """
         options = [
             "PidFile=none",
@@ -137,7 +137,7 @@ class Machine:
 
     @contextlib.contextmanager
     def far_away(self, delay_s: float, loss: float) -> Iterator[None]:
-        """Replace the host's cable by one that delays packets each way, and loses some of them."""
+        """Replace the host's cable by one that delays packets in both directions and loses some."""
         ends = (self.space, "far0", self.switch, f"far-{self.name}")
         relay = [sys.executable, real_lab.HERE / "slow_cable.py", *ends, delay_s, loss]
         with real_lab.process(*relay, stdout=subprocess.PIPE, text=True) as relaying:
@@ -163,7 +163,7 @@ class Machine:
                 self._connect("far0", "eth0")
 
     def _connect(self, before: str, after: str) -> None:
-        """Move the host's address from one of its network devices to another one."""
+        """Move the host's address from its network device `before` to its device `after`."""
         run("ip", "-n", self.space, "address", "flush", "dev", before)
         run("ip", "-n", self.space, "link", "set", before, "down")
         run("ip", "-n", self.space, "address", "add", f"{self.address}/24", "dev", after)
@@ -193,7 +193,7 @@ class Machine:
             run("umount", "--lazy", str(volumes))
 
     def stop(self) -> None:
-        """End the host's engine, and with it its containers."""
+        """End the host's engine, which also ends the host's containers."""
         self.engine.terminate()
         try:
             self.engine.wait(timeout=30)
@@ -207,7 +207,7 @@ class Machine:
         return contextlib.closing(docker.DockerClient(base_url=self.socket, timeout=30))
 
     def programs(self) -> set[str]:
-        """Return the names of the programs that run in its network, also if its cable is pulled."""
+        """Return the names of the programs in the host's network, even if its cable is pulled."""
         pids = subprocess.check_output(["ip", "netns", "pids", self.space], text=True).split()
         found = set()
         for pid in pids:
@@ -230,7 +230,7 @@ class Machine:
 def make_certificates(folder: Path, addresses: list[str]) -> None:
     """Make an authority, a certificate for all engines, and a certificate for the client.
 
-    They are valid for a day.
+    The certificates are valid for a day.
     """
     names = ",".join(f"IP:{address}" for address in addresses)
     new = [
@@ -278,9 +278,11 @@ class Fleet:
 
     @contextlib.contextmanager
     def one_way(self, name: str, *, heard: bool) -> Iterator[None]:
-        """Lose all packets to a host (`heard`: it is still heard), or all packets from it.
+        """Lose all packets in one direction.
 
-        They are sent to a hardware address that no device has. So no program gets an error.
+        If `heard` is True, the packets to the host are lost, but the packets from the host still
+        arrive. Otherwise the packets from the host are lost. Lost packets are sent to a hardware
+        address that no device has, so no program gets an error.
         """
         machine = self.machines[name]
         others = [each for each in self.machines.values() if each is not machine]
@@ -336,9 +338,9 @@ class Fleet:
 
 @contextlib.contextmanager
 def reached_by_ssh(fleet: Fleet, home: Path) -> Iterator[dict[str, str]]:
-    """Let every host be reached by ssh.
+    """Start an sshd on every host.
 
-    Yield the environment variables of a user who has a key, and knows the keys of the hosts.
+    Yield the environment variables of a user who has a key for the hosts, and knows their keys.
     """
     if not Path("/usr/sbin/sshd").exists():
         pytest.skip("there is no sshd")
@@ -363,7 +365,7 @@ def reached_by_ssh(fleet: Fleet, home: Path) -> Iterator[dict[str, str]]:
 
 
 def make_space(stack: contextlib.ExitStack, name: str) -> None:
-    """Make a network namespace. It is removed with its cables when the context ends."""
+    """Make a network namespace. It is removed, with its cables, when `stack` is closed."""
     run("ip", "netns", "add", name)
     stack.callback(
         subprocess.run, ["ip", "netns", "delete", name], capture_output=True, check=False
@@ -371,9 +373,9 @@ def make_space(stack: contextlib.ExitStack, name: str) -> None:
 
 
 def plug_in(switch: str, cable: str, address: str, space: str | None) -> None:
-    """Connect a namespace to the bridge of `switch` by a cable.
+    """Connect the namespace `space` to the bridge of `switch` by a cable.
 
-    If `space` is None, it is the namespace of this machine.
+    If `space` is None, connect this machine's own namespace.
     """
     inside, device = (["ip", "-n", space], "eth0") if space else (["ip"], f"{cable}h")
     where = ["netns", space] if space else ["netns", "1"]
@@ -388,7 +390,7 @@ def plug_in(switch: str, cable: str, address: str, space: str | None) -> None:
 
 @contextlib.contextmanager
 def hosts() -> Iterator[Fleet]:
-    """Make the hosts; skip the test if they cannot be made."""
+    """Yield the hosts, and remove them afterwards; skip the test if they cannot be made."""
     if why := why_not():
         pytest.skip(why)
     with contextlib.ExitStack() as stack:
@@ -422,6 +424,6 @@ def hosts() -> Iterator[Fleet]:
             machine.start(certificates)
             stack.callback(machine.stop)
         for machine in machines.values():
-            stack.callback(machine.engine.terminate)  # all engines at once, before waiting for each
+            stack.callback(machine.engine.terminate)  # end all engines before waiting for each
             machine.await_engine()
         yield Fleet(machines, certificates, f"{label}h")

@@ -1,4 +1,4 @@
-"""A git repository of a server whose commits cost a known CPU time per request."""
+"""A git repository of a server. In each commit, a request costs a known CPU time."""
 
 import os
 import subprocess
@@ -43,7 +43,10 @@ DOCKERFILE = "FROM scratch\nCOPY . /\n"
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """Run git in a folder, with an author but without a user's configuration; return its output."""
+    """Run git in a folder with a fixed author, without the user's configuration.
+
+    Return git's output.
+    """
     author = ["-c", "user.name=A", "-c", "user.email=a@example.test", "-c", "commit.gpgsign=false"]
     done = subprocess.run(
         ["git", "-C", str(folder), *author, *arguments],
@@ -75,7 +78,7 @@ def commit(folder: Path, message: str, **files: str) -> str:
 
 
 def server(burn_ms: float) -> str:
-    """Return the source of a server that burns this many milliseconds of CPU time per request."""
+    """Return the source of a server that uses `burn_ms` milliseconds of CPU time per request."""
     return SERVER.replace("{burn_ms}", str(burn_ms))
 
 

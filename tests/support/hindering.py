@@ -1,4 +1,4 @@
-"""Hinder a server of a running lab at known times: stop it, or burn CPU beside it."""
+"""Hinder a server of a running lab at known times: stop it, and later use its CPU."""
 
 import os
 import subprocess
@@ -12,12 +12,12 @@ import psutil
 
 FOUND_EVERY_S = 0.05
 SERVED_CPU_S = 0.3
-"""A server that has used this much CPU time is under load, because a warm-up needs less."""
+"""A server that has used more CPU time than this is under load, because a warm-up needs less."""
 
 
 @dataclass(frozen=True)
 class Hindered:
-    """One hindrance of the server, with its times in seconds since the epoch."""
+    """A time during which the server was hindered; begin and end are in seconds since the epoch."""
 
     kind: str
     begin_s: float
@@ -25,9 +25,10 @@ class Hindered:
 
 
 class Hinderer(threading.Thread):
-    """A thread that hinders the server `program` under load: it stops it, and later burns its CPU.
+    """A thread that stops the server `program` under load, and later lets another program use the
+    server's CPU.
 
-    Times are in seconds since the server was first seen under load.
+    `stop_at_s` and `busy_at_s` are in seconds since the server was first seen under load.
     """
 
     def __init__(
@@ -64,9 +65,9 @@ class Hinderer(threading.Thread):
         self.join()
 
     def _served(self) -> psutil.Process | None:
-        """Wait for a server that has used SERVED_CPU_S, and return its process.
+        """Wait until a server has used more than SERVED_CPU_S, and return its process.
 
-        Return None if the run ends before that.
+        Return None if `end` is called before that.
         """
         while not self._is_over.wait(FOUND_EVERY_S):
             for pid in psutil.pids():
@@ -92,8 +93,8 @@ class Hinderer(threading.Thread):
 def _program(pid: int) -> Path | None:
     """Return the program that a process runs now; None if the process has ended.
 
-    `psutil.Process.exe` is not used, because it keeps its first answer. That is the program of the
-    parent if the process was first seen between fork and exec.
+    `psutil.Process.exe` is not used, because it keeps its first answer. The first answer is wrong
+    if the process was first seen between fork and exec: it is then the program of the parent.
     """
     try:
         return Path(f"/proc/{pid}/exe").readlink()
@@ -102,7 +103,10 @@ def _program(pid: int) -> Path | None:
 
 
 def _busy(pid: int) -> psutil.Process | None:
-    """Return the process if it has used SERVED_CPU_S; None if it has not, or if it has ended."""
+    """Return the process if it has used more than SERVED_CPU_S of CPU time.
+
+    Return None if it has used less, or if it has ended.
+    """
     try:
         process = psutil.Process(pid)
         used = process.cpu_times()

@@ -1,4 +1,4 @@
-"""A lab whose campaign is interrupted while it runs, and methods to check what is left of it."""
+"""A lab whose campaign is interrupted while it runs, with methods that check what is left."""
 
 import contextlib
 import json
@@ -18,15 +18,18 @@ CAMPAIGN = fake_lab.campaign_of(
 CELL = "fake-wrk-matrix-c4-keepalive"
 PAUSED = ("start", "warm-up", "load")
 STATES = (*PAUSED, "digest", "between")
-"""States of a trial in which its campaign can be hit. In the state `between` it has just ended."""
+"""States of a trial in which a test can interrupt the campaign.
+
+In the state `between`, the trial has just ended.
+"""
 
 
 class Lab:
-    """A lab in a temporary folder whose campaign runs, and has reached the trial to be hit."""
+    """A lab in a temporary folder whose campaign runs, and has reached the trial to interrupt."""
 
     campaign = CAMPAIGN
     block = "b02"
-    """Beginning of the id of the trial that is hit first."""
+    """First part (the block) of the id of the trial that is interrupted first."""
 
     def __init__(self, root: Path, state: str, *, repeats: int = 3, **environment: str) -> None:
         self.root = root
@@ -37,13 +40,13 @@ class Lab:
         self.start(state, self.block, str(root / "fakes.toml"), "--engine", "process")
 
     def start(self, state: str, block: str, *arguments: str) -> None:
-        """Start or resume the run, and wait until a trial of the block is in the state."""
+        """Start or resume the run, and wait until a trial of `block` is in `state`."""
         fake_lab.fault(self.root, fault_of(state, block))
         self.runner = real_lab.start(self.root, "run", *arguments, **self.environment)
         self.wait_for(state, block)
 
     def wait_for(self, state: str, block: str) -> None:
-        """Wait until a trial of the block is in the state."""
+        """Wait until a trial of `block` is in `state`."""
         paused = self.root / ".tools" / "paused"
         if state in PAUSED:
             wait_for(
@@ -59,7 +62,7 @@ class Lab:
     def go(self, state: str = "", block: str = "") -> None:
         """Let the paused program continue.
 
-        If a state is given, wait until a trial of the block is in it, to be hit next.
+        If `state` is given, wait until a trial of `block` is in this state.
         """
         fake_lab.fault(self.root, fault_of(state, block))
         if state:
@@ -83,7 +86,7 @@ class Lab:
     def _whole_lines(self, files: str) -> list[dict[str, Any]]:
         """Return the complete lines of files that are being written.
 
-        The last line of a file may be incomplete, and is then left out.
+        If the last line of a file is incomplete, it is left out.
         """
         found = []
         for path in self.root.glob(files):
@@ -93,18 +96,21 @@ class Lab:
         return found
 
     def ended(self, code: int | None = None) -> str:
-        """Wait until the runner ends, with this exit code; return what it printed on stderr."""
+        """Wait until the runner ends, which must be with exit code `code` if this is given.
+
+        Return what the runner printed on stderr.
+        """
         return real_lab.ended(self.runner, code).stderr
 
     def kill(self, word: str) -> None:
-        """Kill the processes that have this word in their command."""
+        """Kill the lab's processes whose command contains `word`."""
         found = self.processes(word)
         assert found, [each.cmdline() for each in self.processes()]
         for each in found:
             each.kill()
 
     def processes(self, word: str = "") -> list[psutil.Process]:
-        """Return this lab's processes that have this word in their command, except the runner."""
+        """Return this lab's processes whose command contains `word`, except the runner."""
         found = []
         for each in psutil.process_iter():
             with contextlib.suppress(psutil.Error):  # a process may just have ended by itself
@@ -118,7 +124,7 @@ class Lab:
         return found
 
     def sealed(self) -> dict[str, str]:
-        """Return the SHA-256 of every file of the sealed trials, by path."""
+        """Return the SHA-256 of each file of the sealed trials, by the path of the file."""
         folders = [
             self.run / "trials" / r["trial_id"]
             for r in records(self.run).values()
@@ -136,7 +142,7 @@ class Lab:
         return [f"b{block:02}-{CELL}" for block in range(1, self.repeats + 1)]
 
     def resume(self, code: int = 0) -> str:
-        """Resume the run to its end, with this exit code; return what was printed on stderr."""
+        """Resume the run until it ends with exit code `code`; return what it printed on stderr."""
         fake_lab.fault(self.root, "")
         return real_lab.bench(self.root, "run", "--resume", self.run.name, code=code).stderr
 
@@ -150,8 +156,9 @@ class Lab:
 
 
 def fault_of(state: str, block: str) -> str:
-    """Return the fault that makes a trial of the block wait in a state, to be hit there.
+    """Return the fault that makes a trial of `block` wait in `state`, so that a test can interrupt
+    it there.
 
-    It is empty for states in which no program of the lab can wait.
+    The fault is empty if no program of the lab can wait in this state.
     """
     return f"pause-{state} {block}" if state in PAUSED else ""

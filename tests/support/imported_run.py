@@ -15,8 +15,7 @@ from k6_samples import CLOSED
 from runner.importing.run import Given, import_files
 
 TIMES = 8
-"""Number of times that the stored load is repeated, so that there are enough requests for
-percentiles of its endpoints.
+"""How often the stored load is repeated, so that each endpoint has enough requests for percentiles.
 """
 EVERY_S = 4
 compact = functools.partial(json.dumps, separators=(",", ":"))
@@ -24,7 +23,7 @@ compact = functools.partial(json.dumps, separators=(",", ":"))
 
 
 def build(folder: Path) -> Path:
-    """Import the file into a lab in a folder; return the run's folder."""
+    """Make a lab in `folder`, and import the repeated load into it; return the run's folder."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "results.json"
     path.write_text("".join(f"{line}\n" for line in _lines()))
@@ -32,14 +31,14 @@ def build(folder: Path) -> Path:
 
 
 def run_of(folder: Path, *given: Given) -> Path:
-    """Import files into a lab in an existing folder; return the run's folder."""
+    """Make a lab in the existing `folder`, and import files into it; return the run's folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BENCH_ROOT", str(built.bare_lab(folder)))
         return import_files(given).path
 
 
 def _lines() -> Iterator[str]:
-    """Yield the lines of the stored load TIMES times, each time EVERY_S later."""
+    """Yield the lines of the stored load TIMES times; each time the points are EVERY_S later."""
     with gzip.open(CLOSED, "rt") as file:
         records = [json.loads(line) for line in file]
     for number in range(TIMES):

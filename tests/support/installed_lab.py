@@ -1,4 +1,4 @@
-"""The lab's wheel in an environment of its own, and an empty folder in which a user works."""
+"""The lab's wheel, installed in an environment of its own, for a user with an empty folder."""
 
 import json
 import os
@@ -29,13 +29,14 @@ class Installed:
     folder: Path
     home: Path
     path: str
-    """PATH of the user."""
+    """The user's environment variable PATH."""
 
     @classmethod
     def of(cls, wheel: Path, place: Path, programs: Sequence[Path] = ()) -> "Installed":
-        """Install a wheel below `place`; it uses the packages of this environment.
+        """Install a wheel in a new environment below `place`.
 
-        `programs` are folders on the user's PATH.
+        The new environment uses the other packages of this environment. `programs` are folders on
+        the user's PATH.
         """
         environment = place / "environment"
         subprocess.run(
@@ -45,8 +46,8 @@ class Installed:
         packages = environment / "lib" / version / "site-packages"
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(packages)
-        # Python ignores .pth files in a folder that is itself named by a .pth file. So this
-        # checkout, which is installed there in editable mode, cannot be imported.
+        # Python ignores the .pth files of a folder that is itself named in a .pth file. So the new
+        # environment cannot import this checkout, which is installed there in editable mode.
         (packages / "others.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
         (environment / "share").symlink_to(Path(sys.prefix) / "share")  # templates of nbconvert
         script = f"#!{environment}/bin/python\nfrom runner.cli import main\nmain()\n"
@@ -63,7 +64,10 @@ class Installed:
         return self.environment / "bin" / "python"
 
     def call(self, *command: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
-        """Run a program of the environment in the user's folder; it must end with this code."""
+        """Run a program of the environment in the user's folder.
+
+        The program must end with exit code `code`.
+        """
         env = {"HOME": str(self.home), "PATH": self.path, "COLUMNS": "200", "LANG": "C.UTF-8"}
         done = subprocess.run(
             [self.environment / "bin" / command[0], *command[1:]],
@@ -81,5 +85,5 @@ class Installed:
         return self.call("bench", *arguments, code=code)
 
     def json(self, *arguments: str):
-        """Return what a command prints with `--json`."""
+        """Run a command of `bench` with `--json`, and return the result that it prints."""
         return json.loads(self.bench(*arguments, "--json").stdout)

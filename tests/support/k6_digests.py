@@ -1,4 +1,4 @@
-"""Make random samples and a summary of k6, and digest such files."""
+"""Make random samples and a summary like those of k6, and digest such files."""
 
 import json
 import random
@@ -38,7 +38,8 @@ SUMMARY = {
 def make_request(rng: random.Random, number: int) -> Request:
     status = rng.choice([200] * 8 + [201, 302, 404, 500, 0])
     connecting = rng.choice([0, rng.randrange(MS)])
-    lost = status == 0 and rng.random() < 0.5  # k6 opened a connection and then did not use it
+    # If a request is lost, k6 opened a connection for it, and then did not use the connection.
+    lost = status == 0 and rng.random() < 0.5
     return Request(
         end_ns=EPOCH_NS + S + number * 3 * MS + rng.randrange(20 * MS),
         blocked=0 if lost else connecting + rng.randrange(50, 9_000),
@@ -63,10 +64,10 @@ def users_points(rng: random.Random, end_ns: int) -> list[str]:
 def make_lines(
     seed: int, iterations: int, *, stock: bool = False
 ) -> tuple[list[str], list[Request]]:
-    """Return the lines of random iterations, and their requests.
+    """Return the lines of random iterations, and the requests of these iterations.
 
     An iteration has 0 to 4 requests. Some iterations are interrupted. Some requests have no
-    responseCallback, and points of users' metrics lie between requests.
+    responseCallback. Between requests, there are points of users' metrics.
     """
     rng = random.Random(seed)
     lines: list[str] = []
@@ -83,7 +84,7 @@ def make_lines(
 
 
 def plain(end_ns: int = EPOCH_NS, waiting: int = MS) -> Request:
-    """Return a request on an open connection that only waits, by default for a millisecond."""
+    """Return a request on an open connection whose whole duration is waiting, by default 1 ms."""
     return Request(end_ns, 0, 0, 0, waiting, 0)
 
 

@@ -1,9 +1,9 @@
-"""Synthetic output of k6 for tests and the benchmark of the digest.
+"""Synthetic output of k6, for tests and for the benchmark of the digest.
 
-It has the bytes that `k6 run --out json=FILE` would write. Order, names, and formats of numbers and
-times follow k6 1.8.1 (internal/output/json, lib/netext/httpext/tracer.go,
-internal/js/runner.go). The points of one request are consecutive lines, and the points of its
-iteration follow them.
+It consists of the bytes that `k6 run --out json=FILE` would write. The order of the lines, the
+names, and the formats of numbers and times follow k6 1.8.1 (internal/output/json,
+lib/netext/httpext/tracer.go, internal/js/runner.go). The points of a request are consecutive lines.
+The points of an iteration follow those of its requests.
 """
 
 import functools
@@ -44,7 +44,10 @@ _STOCK_ITERATION_TAGS = '{"group":"","scenario":"default"}'
 
 @dataclass(frozen=True)
 class Request:
-    """One request as k6 would measure it: end in ns since the epoch, durations in whole ns."""
+    """A request as k6 would measure it.
+
+    The end is in ns since the epoch; durations are in whole ns.
+    """
 
     end_ns: int
     blocked: int
@@ -58,30 +61,30 @@ class Request:
 
     @property
     def duration(self) -> int:
-        """k6's http_req_duration in ns."""
+        """The value of k6's metric http_req_duration, but in ns."""
         return self.sending + self.waiting + self.receiving
 
 
 @functools.lru_cache(100)
 def go_time(ns: int) -> str:
-    """Format ns since the epoch as Go's RFC3339Nano does, in UTC and without trailing zeros."""
+    """Format a time in ns since the epoch like Go's RFC3339Nano: in UTC, without trailing zeros."""
     return str(np.datetime64(ns, "ns")).rstrip("0").rstrip(".") + "Z"
 
 
 def go_float(value: float) -> str:
-    """Format as Go's strconv.AppendFloat(value, 'g', -1, 64), which k6 uses."""
+    """Format a number like Go's strconv.AppendFloat(value, 'g', -1, 64), which k6 uses."""
     return f"{value:.0f}" if 1e16 <= abs(value) < 1e21 else repr(float(value)).removesuffix(".0")
 
 
 def metric_line(name: str) -> str:
-    """Return the line that announces a metric before its first point."""
+    """Return the line that declares a metric; k6 writes it before the metric's first point."""
     kind, contains = _TYPES.get(name, ("trend", "time"))
     data = {"name": name, "type": kind, "contains": contains, "thresholds": [], "submetrics": None}
     return json.dumps({"type": "Metric", "data": data, "metric": name}, separators=(",", ":"))
 
 
 def point_line(metric: str, end_ns: int, value_text: str, tags: str) -> str:
-    """Return the line of one point; `tags` is JSON text."""
+    """Return the line of one data point; `tags` is JSON text."""
     time = go_time(end_ns)
     data = f'{{"time":"{time}","value":{value_text},"tags":{tags}}}'
     return f'{{"metric":"{metric}","type":"Point","data":{data}}}'
@@ -90,7 +93,8 @@ def point_line(metric: str, end_ns: int, value_text: str, tags: str) -> str:
 def request_tags(request: Request, stock: bool = False) -> str:
     """Return a request's tags as JSON text.
 
-    With `stock` they are k6's default tags; otherwise those of --system-tags status,error_code.
+    With `stock`, these are k6's default tags. Otherwise they are the tags that k6 writes with
+    `--system-tags status,error_code`.
     """
     tags = {"status": str(request.status)}
     if request.error_code:
@@ -122,9 +126,10 @@ def request_lines(request: Request, *, stock: bool = False, failed_point: bool =
 def iteration_lines(
     end_ns: int, duration_ns: int, *, stock: bool = False, full: bool = True
 ) -> list[str]:
-    """Return the lines that end an iteration.
+    """Return the lines of an iteration, which follow those of its requests.
 
-    With `full=False` it was interrupted, and has only the points with its bytes.
+    With `full=False`, the iteration was interrupted. Then there are only the points for the numbers
+    of bytes.
     """
     tags = _STOCK_ITERATION_TAGS if stock else "{}"
     values = ("138", "123", go_float(duration_ns / 1e6), "1")
@@ -133,7 +138,7 @@ def iteration_lines(
 
 
 def announce(lines: list[str]) -> list[str]:
-    """Insert the line of each metric before its first point, as k6 does."""
+    """Insert the line that declares each metric before the metric's first point, as k6 does."""
     seen: set[str] = set()
     result = []
     for line in lines:
@@ -157,8 +162,9 @@ def write_large(
 ) -> tuple[int, int]:
     """Write a gzip file of many iterations with one request each, in O(1) memory.
 
-    There are 9,500 iterations/s by `vus` users. They do not end in the order in which they began,
-    as in real files of k6. Return the number of lines, and of bytes before compression.
+    There are 9,500 iterations/s by `vus` users. As in real files of k6, iterations do not end in
+    the order in which they began. Return the number of lines, and the number of bytes before
+    compression.
     """
     rng = np.random.default_rng(7)
     block = [

@@ -11,25 +11,26 @@ SAMPLES = Path(__file__).parent / "samples"
 CLOSED = SAMPLES / "k6-v1-closed.json.gz"
 """A closed load of 4 users for 3 s.
 
-An iteration is a GET of a URL of its own, a POST named `buy`, and 40 ms of sleep.
+Each iteration is a GET of a different URL, a POST with the name `buy`, and 40 ms of sleep.
 """
 CSV = SAMPLES / "k6-v1-closed.csv.gz"
-"""The same load as `--out csv` wrote it, with times in whole seconds."""
+"""The same load as CLOSED, in the file that `--out csv` wrote, with times in whole seconds."""
 OPEN = SAMPLES / "k6-v2-open.json.gz"
 """An open load of 50 iterations/s for 4 s."""
 DROPPING = SAMPLES / "k6-v1-dropping.json.gz"
-"""An open load of 60 iterations/s for 3 s, for which its only user is too slow."""
+"""An open load of 60 iterations/s for 3 s. It drops iterations, because its only user is too slow.
+"""
 SUMMARY = SAMPLES / "k6-v1-closed.summary.json"
 OWN = SAMPLES / "k6-v1-own.json.gz"
 """A closed load of 4 users with 400 iterations.
 
-They have metrics of their own and failing WebSockets, but no HTTP request.
+The iterations have custom metrics and failing WebSockets, but no HTTP requests.
 """
 OWN_SUMMARY = SAMPLES / "k6-v1-own.summary.json"
 
 
 def points(path: Path, metric: str) -> list[dict[str, Any]]:
-    """Return the points of a metric: time, value and tags."""
+    """Return the data points of a metric, each with its time, value and tags."""
     with gzip.open(path, "rt") as lines:
         records = [json.loads(line) for line in lines]
     return [

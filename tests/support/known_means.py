@@ -1,4 +1,4 @@
-"""Geometric means of trials with their 95 % intervals, computed by scipy."""
+"""Geometric means of trials with their 95 % confidence intervals, computed by scipy."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,10 @@ from scipy import stats
 
 
 class KnownMean(NamedTuple):
-    """A geometric mean, and the ends of its interval: Student's interval of the logarithms."""
+    """A geometric mean, and the ends of its confidence interval.
+
+    The interval is Student's interval of the logarithms.
+    """
 
     value: float
     low: float
@@ -16,12 +19,12 @@ class KnownMean(NamedTuple):
 
     @property
     def half_pct(self) -> float:
-        """Distance of the upper end from the mean, in percent of the mean."""
+        """Distance of the interval's upper end from the mean, in percent of the mean."""
         return 100 * (self.high / self.value - 1)
 
 
 def known_mean(values: ArrayLike) -> KnownMean:
-    """Return the mean and the interval that scipy computes."""
+    """Return the geometric mean and the interval that scipy computes."""
     logs = np.log(np.asarray(values, dtype=float))
     low, high = stats.t.interval(0.95, logs.size - 1, logs.mean(), stats.sem(logs))
     value = stats.gmean(np.asarray(values, dtype=float))
@@ -29,6 +32,6 @@ def known_mean(values: ArrayLike) -> KnownMean:
 
 
 def whole_words(values: ArrayLike) -> str:
-    """Return a mean above 100 and its interval in the form that the lab prints: `80,296 ±3.9 %`."""
+    """Return a mean above 100 with its interval, as the lab prints them: `80,296 ±3.9 %`."""
     mean = known_mean(values)
     return f"{mean.value:,.0f} ±{mean.half_pct:.2g} %"

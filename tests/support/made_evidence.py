@@ -1,4 +1,4 @@
-"""Evidence of a trial in which no side was at its limit, except for what a test changes."""
+"""Evidence of a trial in which nothing was at its limit, unless a test changes this."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from runner.verdict.evidence import DatabaseEvidence, Evidence, Network
 
 
 def evidence(**changes: Any) -> Evidence:
-    """Return evidence of a server and a generator that have separate CPUs, which were not full."""
+    """Return evidence of a server and a generator with separate CPUs that were not fully used."""
     idle = {
         "server_share": 0.4,
         "generator_share": 0.2,
@@ -31,8 +31,9 @@ def database_at(share: float, **changes: Any) -> DatabaseEvidence:
 
 
 def network(**changes: Any) -> Network:
-    """Return evidence of a network with a short round trip, no losses, and a tenth of its capacity
-    in use.
+    """Return evidence of a network with a short round trip and no losses.
+
+    A tenth of the network's capacity is used.
     """
     idle = {"share": 0.1, "lost_share": 0.0, "round_trip_ms": 0.1}
     return Network(**{**idle, **changes})

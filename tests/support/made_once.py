@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
-    """Return a folder that `make` has filled, in this process or in another one of pytest-xdist.
+    """Return a folder that `make` has filled, in this process or in another worker of pytest-xdist.
 
     While `make` runs, other processes that need the folder wait. Tests must not change its content.
     """
@@ -28,7 +28,7 @@ def filled_once(shared: Path, name: str, make: Callable[[Path], object]) -> Path
     While `make` runs, other processes that need the folder wait. Tests must not change its content.
     """
     folder = shared / name
-    if folder.exists():  # it is complete, because it is renamed only when it is filled
+    if folder.exists():  # then it is complete, because it gets this name only when it is filled
         return folder
     with (shared / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

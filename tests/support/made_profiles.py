@@ -1,4 +1,7 @@
-"""Tables of profiles whose call stacks have known µs per request, with random noise per slice."""
+"""Tables of profiles in which the CPU time of each call stack is known.
+
+In each slice, random noise is added to the known time.
+"""
 
 from collections.abc import Mapping
 
@@ -16,7 +19,8 @@ def profiles_of(
 ) -> Profiles:
     """Return profiles of servers.
 
-    `us` maps a server to its call stacks, and a call stack to its kind of work and µs per request.
+    `us` maps a server to its call stacks, and each call stack to its kind of work and its CPU time
+    in µs per request.
     """
     random = np.random.default_rng(seed)
     stacks, slices = [], []

@@ -1,6 +1,6 @@
-"""The measurement and the record of a short trial without a load.
+"""Functions that return the measurement and the record of a short trial without a load.
 
-Tests change some of their fields, and check what the lab concludes.
+Tests change some fields of these objects, and check what the lab concludes from them.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ from runner.measurement import Counters, Measurement, Placement
 
 
 def measured(**changes: Any) -> Measurement:
-    """Return the measurement of a trial with some of its fields changed.
+    """Return the measurement of a trial, with `changes` in some of its fields.
 
     Server and generator are processes with one CPU each.
     """
@@ -36,7 +36,7 @@ def measured(**changes: Any) -> Measurement:
 
 
 def record_of(trial_id: str, **changes: Any) -> dict[str, Any]:
-    """Return the record of a sealed trial, with some of its values changed."""
+    """Return the record of a sealed trial, with `changes` in some of its values."""
     cell = {"server": "fake", "workload": "static"}
     empty = {"cell": cell, "metrics": {}, "raw": {}}
     known = {

@@ -1,4 +1,4 @@
-"""A user's API for tests, which is fakes/tiny_server.py on a free port, and runs against it."""
+"""A user's API for tests (fakes/tiny_server.py on a free port), and a function that measures it."""
 
 import contextlib
 import json
@@ -21,9 +21,8 @@ CLOSED = ("--vus", "4", "--iterations", "200")
 
 def free_port(address="127.0.0.1"):
     """Return a port that is free at an address, below the ports of outgoing connections."""
-    for port in range(
-        20_000 + os.getpid() * 37 % 5_000, 32_000
-    ):  # far from the ports of a test process that has just ended
+    # The search begins far from the ports of a test process that has just ended.
+    for port in range(20_000 + os.getpid() * 37 % 5_000, 32_000):
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         with socket.socket(family) as probe, contextlib.suppress(OSError):
             probe.bind((address, port))
@@ -46,13 +45,13 @@ class Tiny:
 
 
 def wait_for(address):
-    """Wait until a program listens at (host, port), for ten seconds at most."""
+    """Wait until a program listens at the address (host, port), but at most ten seconds."""
     fake_lab.wait_for(lambda: not socket.create_connection(address, timeout=1).close(), 10)
 
 
 @contextlib.contextmanager
 def tiny(delay_ms=20, *, cpus="0", address="127.0.0.1", port=None, **environment):
-    """Run a tiny server on the given CPUs until the context ends."""
+    """Run fakes/tiny_server.py on the given CPUs until the context ends; yield it as a Tiny."""
     port = port or free_port(address)
     command = [sys.executable, real_lab.HERE / "fakes" / "tiny_server.py", address, port, delay_ms]
     with real_lab.process(*command, cpus=cpus, env={**os.environ, **environment}) as process:
@@ -64,7 +63,7 @@ def tiny(delay_ms=20, *, cpus="0", address="127.0.0.1", port=None, **environment
 
 @contextlib.contextmanager
 def odd(oddity, wait_ms):
-    """Run fakes/odd_server.py with one of its oddities until the context ends."""
+    """Run fakes/odd_server.py with one of its oddities until the context ends; yield a Tiny."""
     port = free_port()
     command = [
         sys.executable,
@@ -81,13 +80,13 @@ def odd(oddity, wait_ms):
 
 @dataclass
 class Held:
-    """A control group with a CPU quota, and a group below it for processes."""
+    """A control group with a CPU quota, which has a child group for processes."""
 
     folder: Path
 
     @property
     def throttled(self):
-        """The kernel's counts: periods, throttled periods, and throttled time in seconds."""
+        """The kernel's counts for the group: periods, throttled periods, throttled seconds."""
         lines = (self.folder / "cpu.stat").read_text().splitlines()
         counts = dict(line.split() for line in lines)
         if "throttled_time" in counts:
@@ -97,7 +96,7 @@ class Held:
         return int(counts["nr_periods"]), int(counts["nr_throttled"]), seconds
 
     def join(self, pid):
-        """Move a process and all of its threads into the group below."""
+        """Move a process and all of its threads into the child group."""
         (self.folder / "below" / "cgroup.procs").write_text(str(pid))
 
 
@@ -105,9 +104,9 @@ class Held:
 def held_group(cores, period_us=100_000):
     """Make a control group with a quota that the lab did not set, and remove it at the end.
 
-    It is a group of the controller `cpu` alone. So with version 1 of control groups, the CPU time
-    of its processes is counted by another group. Its processes run before other programs of the
-    machine. The test is skipped if no group can be made.
+    The group belongs only to the controller `cpu`. So with version 1 of control groups, another
+    group counts the CPU time of the group's processes. The group has a high weight, so that its
+    processes run before other programs of the machine. The test is skipped if no group can be made.
     """
     mounts = cgroups.mounts()
     first = (mounts / "cpu").is_dir()
@@ -138,7 +137,8 @@ def held_group(cores, period_us=100_000):
 def run(root, *arguments, url=None, script=None, code=0):
     """Run `bench run`, which must end with this exit code.
 
-    Each load is run once, unless `arguments` say otherwise. `script` is the text of a k6 script.
+    Each load is measured once, unless `arguments` contain --repeats. `script` is the text of a k6
+    script.
     """
     given = ["--url", url] if url else []
     if script is not None:

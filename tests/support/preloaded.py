@@ -1,15 +1,16 @@
 """Start Python programs without importing third-party modules again.
 
-Instead of `python -m MODULE` or `python -c CODE`, a process is forked that has already imported the
-third-party modules of `bench`. Such a start costs about 0.2 s of CPU time instead of 1.4 s.
+Instead of starting `python -m MODULE` or `python -c CODE`, fork a process that has already imported
+the third-party modules of `bench`. This costs about 0.2 s of CPU time instead of 1.4 s.
 
-The fork imports the modules of `runner` by itself. It has everything that a started program has:
-arguments, environment, folder, standard streams, dispositions of signals, parent, and a session of
-its own if asked for. Only the command in /proc/PID/cmdline and the number of BLAS threads are those
-of the process from which it was forked.
+The fork imports the modules of `runner` by itself. Like a program that was really started, it has
+its own arguments, environment, folder, standard streams, dispositions of signals and parent, and
+its own session if this is asked for. Two things differ: the command in /proc/PID/cmdline and the
+number of BLAS threads are those of the preloaded process.
 
-An import may depend on environment variables (except those of `FREE`), resource limits, CPUs and
-the control group. If they differ from those of the preloaded process, a real program is started.
+The result of an import may depend on environment variables (except those in `FREE`), resource
+limits, CPUs and the control group. If these differ from those of the preloaded process, a real
+program is started instead.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ MODULES = {
         *("runner.importing.opening", "runner.audit.page", "runner.present.notebook.pages"),
     ),
 }
-"""Kind of a program -> modules that are imported before a fork, with all that they import.
+"""Kind of a program -> modules that are imported before the fork, with all that they import.
 
-The modules of `runner` among them are then forgotten.
+The imported modules of `runner` are then forgotten, so that each fork imports them again.
 """
 FREE = {"BENCH_DATA", "BENCH_ROOT", "COLUMNS", "DOCKER_HOST", "JPY_PARENT_PID", "PATH"} | {
     "PYTEST_CURRENT_TEST",
@@ -62,14 +63,14 @@ FREE = {"BENCH_DATA", "BENCH_ROOT", "COLUMNS", "DOCKER_HOST", "JPY_PARENT_PID", 
 }
 """Environment variables that no module reads while it is imported."""
 ALONE = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
-"""Environment variables that keep imports from starting threads, which a fork would lack."""
+"""Environment variables that keep imports from starting threads, because a fork would lack them."""
 WHILE_IMPORTED = {
     BENCH: ALONE,
     KERNEL: {**ALONE, "MPLBACKEND": "module://matplotlib_inline.backend_inline"},
 }
-"""Kind of a program -> environment variables during its imports.
+"""Kind of a program -> environment variables that are set only during the imports.
 
-A real kernel sets MPLBACKEND by itself.
+A kernel of a notebook that is really started sets MPLBACKEND by itself.
 """
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 REQUEST_BYTES = 2**17
@@ -80,13 +81,13 @@ class Request:
     """A program to start."""
 
     argv: list[str]
-    """The interpreter, `-m` or `-c`, a module or code, and arguments."""
+    """The interpreter, `-m` or `-c`, the module or the code, and the program's arguments."""
     env: dict[str, str]
     own_session: bool
 
 
 def surroundings(env: Mapping[str, str]) -> dict[str, Any]:
-    """Return everything that a program inherits and that is not part of a `Request`."""
+    """Return everything that a program inherits, except what a `Request` contains."""
     umask = os.umask(0)
     os.umask(umask)
     names = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
@@ -130,7 +131,7 @@ class Popen(subprocess.Popen[Any]):
 
 
 def _can_be_forked(asked: Mapping[str, Any]) -> bool:
-    """Return whether a `Request` can express everything that a start asks for."""
+    """Return whether a `Request` can express all arguments of a call of `subprocess.Popen`."""
     argv = asked["args"]
     plain = {
         **{"executable": None, "preexec_fn": None, "pass_fds": (), "shell": False},
@@ -156,7 +157,7 @@ def _server(kind: str) -> Server:
 
 
 class Server:
-    """The preloaded process for a kind of program. It ends with the process that started it."""
+    """The preloaded process for a kind of program. It ends when the process of the tests ends."""
 
     def __init__(self, kind: str) -> None:
         self._lock = threading.Lock()
@@ -164,8 +165,8 @@ class Server:
         with other:
             self._process = subprocess.Popen(
                 [sys.executable, __file__, kind, str(other.fileno())],
-                # When ipykernel is imported, it reads the id of its kernels' parent, which is this
-                # process.
+                # ipykernel reads the process id of the kernels' parent when it is imported. The
+                # parent is this process.
                 env={**os.environ, **WHILE_IMPORTED[kind], "JPY_PARENT_PID": str(os.getpid())},
                 pass_fds=[other.fileno()],
             )
@@ -173,14 +174,16 @@ class Server:
         self._surroundings = json.loads(self._socket.recv(REQUEST_BYTES))
 
     def serves(self, env: Mapping[str, str]) -> bool:
-        """Return whether a program started now would have the surroundings of the preloaded one."""
+        """Return whether a program that is started now would inherit the same surroundings as the
+        preloaded process.
+        """
         return surroundings(env) == self._surroundings
 
     def fork(self, request: Request, folder: os.PathLike[str] | str, streams: list[int]) -> int:
         """Start a program as a child of this process; return its process id.
 
-        Raise OSError if there is no such folder, and RuntimeError if the preloaded process has
-        threads.
+        Raise OSError if `folder` does not exist, and RuntimeError if the preloaded process has
+        several threads or has ended.
         """
         at = os.open(folder, os.O_PATH | os.O_DIRECTORY)
         try:
@@ -198,7 +201,7 @@ class Server:
 
 @contextlib.contextmanager
 def _adopting() -> Any:
-    """Make this process adopt the processes below it whose parent ends."""
+    """Let this process adopt descendants whose parent ends, until the context ends."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl")
@@ -222,9 +225,10 @@ def _preload(kind: str) -> None:
 
 
 def _serve(kind: str, connection: socket.socket) -> Request:
-    """Fork for each request.
+    """Fork for each request, and return the request in the fork.
 
-    This returns only in a fork. The process itself ends when the process that started it ends.
+    In the preloaded process itself, this function never returns: the process ends when the process
+    of the tests closes the connection.
     """
     on_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends only the tests
     _preload(kind)
@@ -250,9 +254,10 @@ def _serve(kind: str, connection: socket.socket) -> Request:
 
 
 def _fork_orphan() -> bool:
-    """Fork twice, so that the process of the tests adopts the fork; return True in the fork.
+    """Fork twice; return True in the second fork, and False in this process.
 
-    The process between the two ends at once, so that the fork has no parent and is adopted.
+    The first fork ends at once. So the second fork loses its parent, and the process of the tests
+    adopts it.
     """
     between = os.fork()
     if between:
@@ -267,9 +272,9 @@ def _fork_orphan() -> bool:
 
 
 def _become(request: Request, *descriptors: int) -> None:
-    """Give this fork everything that the program would have.
+    """Give this fork everything that the requested program would have.
 
-    The descriptors are those of its standard streams and of its folder.
+    `descriptors` are the file descriptors of the program's standard streams and of its folder.
     """
     *streams, folder = descriptors
     for number, descriptor in enumerate(streams):
@@ -292,7 +297,7 @@ def _become(request: Request, *descriptors: int) -> None:
 
 
 def _opened(number: int, was: Any) -> io.TextIOWrapper:
-    """Return a standard stream, opened as the interpreter opens it at its start."""
+    """Return a standard stream, opened in the same way as the interpreter opens it at its start."""
     mode = "w" if number else "r"
     unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     raw = io.FileIO(number, mode, closefd=False)
@@ -337,9 +342,10 @@ class _Ending:
             raise
 
     def end(self) -> None:
-        """End the process at once, after all other functions that are registered for its end.
+        """End the process at once. This runs after all other functions that `atexit` runs.
 
-        If the program ended by an error, leave the end to the interpreter, which reports the error.
+        If the program failed with an error, leave the end to the interpreter, which reports the
+        error.
         """
         gc.unfreeze()
         if self.code is not None:
@@ -351,5 +357,5 @@ class _Ending:
 
 if __name__ == "__main__":
     ending = _Ending()
-    atexit.register(ending.end)  # the function that is registered first runs last
+    atexit.register(ending.end)  # it is registered first, so that it runs last
     ending.run(_serve(sys.argv[1], socket.socket(fileno=int(sys.argv[2]))))

@@ -1,4 +1,7 @@
-"""Worlds in which it is known which published claims hold, and runs made in these worlds."""
+"""Worlds (sets of known numbers) in which it is known whether a published claim holds.
+
+The module also has functions that build runs with the numbers of a world.
+"""
 
 from typing import Any
 
@@ -13,15 +16,15 @@ RUST = ("axum", "actix")
 
 
 def build(world: World | None = None, **shape: Any) -> Tables:
-    """Return a run made in a world. Tests must not change its files."""
+    """Return a run that has the numbers of a world. Tests must not change the run's files."""
     return read(synthetic_published.build(new_folder(), world, **shape))
 
 
 def plain() -> Tables:
     """Return the run of a world in which nothing is special.
 
-    The run is shared, and results about it are cached. For other claims or numbers, use
-    `replace(plain())`, which is another object.
+    Tests share this run, and results about it are cached. A test with other claims or numbers must
+    use `replace(plain())`, because this is another object.
     """
     return tables_of("published")
 
@@ -121,4 +124,4 @@ WORLDS: dict[str, tuple[World, World]] = {
     ),
     "counters-race": (World(miscounted=("gin",)), World()),
 }
-"""Claim -> a world in which it holds, and one in which it does not."""
+"""Claim -> a world in which the claim holds, and a world in which it does not hold."""

@@ -1,6 +1,6 @@
 """A lab in a temporary folder with the repository's servers, tools and notebooks.
 
-Its runs are not written into the repository's data/.
+The runs of this lab are not written into the repository's data/.
 """
 
 import contextlib
@@ -33,7 +33,10 @@ _started: list["subprocess.Popen[str]"] = []
 
 
 def k6_of(series: str) -> Path:
-    """Return the k6 of a series, as `make k6-both` builds it; skip the test if it is not built."""
+    """Return the path of the k6 of a series, which `make k6-both` builds.
+
+    Skip the test if this k6 is not built.
+    """
     path = REPOSITORY / ".tools" / f"k6-{series}"
     if not path.is_file():
         pytest.skip(f"k6 {series} is not built: run `make k6-both`")
@@ -75,9 +78,9 @@ def other_addresses() -> list[str]:
 
 
 def with_changed(module: str, change: str) -> list[str]:
-    """Return a command that changes a module, and then runs the command line.
+    """Return a command that runs the lab's command line with a changed module.
 
-    `change` is a statement that refers to the module as `m`.
+    `change` is a Python statement, in which `m` is the module.
     """
     return [
         sys.executable,
@@ -87,7 +90,7 @@ def with_changed(module: str, change: str) -> list[str]:
 
 
 def make(root: Path, *, k6: Path | None = None) -> Path:
-    """Make the lab under `root`, and return `root`. If `k6` is given, the lab uses this k6."""
+    """Make the lab in `root`, and return `root`. If `k6` is given, it is the lab's only tool."""
     (root / "servers").mkdir()
     for server in (REPOSITORY / "servers").iterdir():
         (root / "servers" / server.name).symlink_to(server)
@@ -111,9 +114,9 @@ def program(path: Path, text: str) -> Path:
 
 @contextlib.contextmanager
 def process(*command: object, cpus: str = "", **how: Any) -> Iterator["subprocess.Popen[Any]"]:
-    """Run a program until the context ends, and then kill it with its children.
+    """Run a program until the context ends, and then kill the program and its children.
 
-    If CPUs are given, it runs only on them.
+    If `cpus` are given, the program runs only on these CPUs.
     """
     pinned = ["taskset", "-c", cpus] if cpus else []
     with subprocess.Popen([*pinned, *map(str, command)], **how) as made:
@@ -123,7 +126,7 @@ def process(*command: object, cpus: str = "", **how: Any) -> Iterator["subproces
             below: list[psutil.Process] = []
             with contextlib.suppress(psutil.NoSuchProcess):
                 below = psutil.Process(made.pid).children(recursive=True)
-            made.kill()  # before its children, because it might start new ones
+            made.kill()  # kill it before its children, because it might start new children
             for each in below:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     each.kill()
@@ -132,7 +135,7 @@ def process(*command: object, cpus: str = "", **how: Any) -> Iterator["subproces
 def start(
     root: Path, *arguments: str, program: Sequence[str] = BENCH, **environment: str
 ) -> "subprocess.Popen[str]":
-    """Start the command line in `root`, as a fork of a preloaded process (preloaded.py)."""
+    """Start the lab's command line in `root`, as a fork of a preloaded process (preloaded.py)."""
     env = {**os.environ, "BENCH_ROOT": str(root), "COLUMNS": "200", **environment}
     pipe = subprocess.PIPE
     runner = preloaded.Popen(
@@ -143,7 +146,7 @@ def start(
 
 
 def end_started() -> None:
-    """Kill every command that was started and still runs; the lab's watchdog removes the rest."""
+    """Kill each command of `start` that still runs; the lab's watchdog removes what it has left."""
     while _started:
         runner = _started.pop()
         if runner.poll() is None:
@@ -154,7 +157,10 @@ def end_started() -> None:
 def ended(
     runner: "subprocess.Popen[str]", code: int | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Wait for a started command, which must end with this exit code and without a traceback."""
+    """Wait until a started command ends; return its exit code and output.
+
+    It must end without a traceback, and with exit code `code` if this is given.
+    """
     try:
         out, err = runner.communicate(timeout=280)
     finally:
@@ -166,12 +172,12 @@ def ended(
 def bench(
     root: Path, *arguments: str, code: int | None = None, **how: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command line in `root`; it must end with this exit code."""
+    """Run the lab's command line in `root`, which must end with exit code `code` if it is given."""
     return ended(start(root, *arguments, **how), code)
 
 
 def load(workload: str, **settings: object) -> dict[str, object]:
-    """Return a load of a campaign, with a short warm-up unless `settings` give another one."""
+    """Return a load of a campaign. Unless `settings` say otherwise, its warm-up is short."""
     return {"workload": workload, "warmup_s": 0.2, **settings}
 
 
@@ -235,13 +241,16 @@ class Run:
 
 
 def records(path: Path) -> dict[str, Any]:
-    """Return the record of each trial's last attempt, by the trial's name."""
+    """Return the records of the last attempts by name, which is the trial's id without attempt."""
     found = [json.loads(file.read_text()) for file in path.glob("trials/*/trial.json")]
     return {r["trial_id"].split(".a")[0]: r for r in sorted(found, key=itemgetter("attempt"))}
 
 
 def run(root: Path, text: str | None, *arguments: str, code: int | None = 0, **how: Any) -> Run:
-    """Run `bench run`, which must end with this exit code; `text` is its campaign, if not None."""
+    """Run `bench run` in `root`, which must end with exit code `code` if this is not None.
+
+    If `text` is given, it is the campaign.
+    """
     from disturbance import Disturbance  # imported late, because pytest loads it as a plugin
 
     assert Disturbance.measuring, "a campaign measures: mark the test `load` or `timed`"
@@ -254,9 +263,9 @@ def run(root: Path, text: str | None, *arguments: str, code: int | None = 0, **h
 
 
 def k6_durations(path: Path) -> pd.DataFrame:
-    """Return the end (`time`) and duration in ms (`value`) of each request in k6's samples.
+    """Return when each request in k6's samples ended (`time`), and its duration in ms (`value`).
 
-    The file is read by pandas alone, not by the lab's code.
+    Only pandas reads the file, not the lab's code.
     """
     lines = pd.read_json(path, lines=True, precise_float=True)
     points = lines[(lines["type"] == "Point") & (lines["metric"] == "http_req_duration")]
@@ -266,9 +275,10 @@ def k6_durations(path: Path) -> pd.DataFrame:
 
 
 def standing(trials: pd.DataFrame) -> pd.DataFrame:
-    """Return the last attempt of each trial, with the trial's name as `name`.
+    """Return the last attempt of each trial.
 
-    Assert that all earlier attempts failed only because the machine disturbed them.
+    The column `name` has the trial's id without the number of the attempt. Assert that all earlier
+    attempts failed only because the machine disturbed them.
     """
     trials = trials.assign(name=trials["trial_id"].str.replace(r"\.a\d+$", "", regex=True))
     earlier = (
@@ -290,8 +300,9 @@ def is_quiet(trials: pd.DataFrame) -> pd.Series:
 def undisturbed(trials: pd.DataFrame) -> pd.Series:
     """Return a mask of the trials that lost less than 5 % of the CPUs' time to the hypervisor.
 
-    Assert that there is at least one. The other trials may be `inconclusive`, and then their reason
-    must be the hypervisor. If a side was busy nevertheless, they have another verdict.
+    Assert that there is at least one such trial. Any other trial may be `inconclusive`, but then
+    the reason must be the hypervisor. It has another verdict if the server or the generator was
+    busy nevertheless.
     """
     quiet = is_quiet(trials)
     assert quiet.any(), (

@@ -13,7 +13,7 @@ def soup(markup: str) -> bs4.BeautifulSoup:
 
 
 def plain(markup: str) -> str:
-    """Return the words of a page or a part of it, with single spaces between them."""
+    """Return the words of a page, or of a part of a page, with single spaces between them."""
     return " ".join(soup(markup).get_text(" ").split())
 
 
@@ -31,7 +31,7 @@ def cells(notebook: str, kind: str = "code") -> list[str]:
 def outputs(notebook: Path | TextIO, kind: str = "") -> list[Any]:
     """Return the outputs of a notebook's cells.
 
-    If a kind of data is named, such as image/png, return only outputs that have it.
+    If `kind` names a kind of data, such as image/png, return only the outputs with such data.
     """
     found = nbformat.read(notebook, as_version=4).cells
     every = [output for cell in found if cell.cell_type == "code" for output in cell.outputs]
@@ -39,7 +39,7 @@ def outputs(notebook: Path | TextIO, kind: str = "") -> list[Any]:
 
 
 def texts(notebook: Path) -> str:
-    """Return the texts that the cells of a notebook show, without those of pictures."""
+    """Return the texts that the cells of a notebook show, except the texts of pictures."""
     return " ".join(
         each.data["text/plain"]
         for each in outputs(notebook, "text/plain")

@@ -1,10 +1,10 @@
-"""A cable that delays and loses packets: two network devices in two namespaces, and this program
-between them.
+"""A cable that delays and loses packets.
 
-Run it as root by `python slow_cable.py SPACE DEVICE SPACE DEVICE DELAY_S LOSS`. A packet that
-enters one device leaves the other one DELAY_S later, except for the share LOSS of all packets,
-which are lost. The program prints `ready` when both devices exist. They are removed when it ends.
-It replaces `tc netem`, which many kernels lack.
+The cable consists of two network devices in two namespaces, and this program between them. Run it
+as root by `python slow_cable.py SPACE DEVICE SPACE DEVICE DELAY_S LOSS`. A packet that enters one
+device leaves the other device DELAY_S later. The share LOSS of all packets is lost. The program
+prints `ready` when both devices exist, and the devices are removed when the program ends. `tc
+netem` is not used, because many kernels lack it.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 def device(space: str, name: str) -> int:
     """Make a network device in a namespace.
 
-    Return the file descriptor from which its packets are read, and to which they are written.
+    Return a file descriptor to read the packets that enter the device, and to write packets.
     """
     with (Path("/var/run/netns") / space).open("rb") as namespace:
         if LIBC.setns(namespace.fileno(), CLONE_NEWNET):
@@ -40,7 +40,7 @@ def device(space: str, name: str) -> int:
 
 
 def carry(ends: tuple[int, int], delay_s: float, loss: float) -> None:
-    """Carry packets both ways for ever."""
+    """Carry packets in both directions, and never return."""
     chance = random.Random(1)
     number = 0
     under_way: list[tuple[float, int, int, bytes]] = []

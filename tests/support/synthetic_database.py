@@ -1,4 +1,4 @@
-"""A small run folder with database workloads, ramps and a calibration server, and known numbers."""
+"""A small run folder with known numbers: workloads with a database, ramps, a calibration server."""
 
 from functools import cache
 from pathlib import Path
@@ -35,7 +35,7 @@ CAPACITY_RPS = {
     "echo": 3600.0,
     "fiber": 4700.0,
 }
-"""Highest number of inserts/s that a server answers; 5400 for servers that are not listed."""
+"""Server -> the highest number of inserts/s that it answers (5400 for a server not listed)."""
 POOL = 50
 POOLS = (4, 16, 64, 256, 500)
 POOL_SHARE = {
@@ -45,7 +45,8 @@ POOL_SHARE = {
     256: 0.9,
     500: 0.88,
     50: 1.0,
-}  # rate of a pool size as a share of the capacity
+}
+"""Size of the pool -> the server's rate with this pool, as a share of the server's capacity."""
 WRK_S = 10.0
 
 POOL_FULL = (
@@ -72,22 +73,23 @@ def offered(second: int) -> float:
 
 
 def answered(server: str, second: int) -> int:
-    """Return the number of requests that are answered in a second.
+    """Return the number of requests that are answered in a second of the ramp.
 
-    It is a multiple of 10, so that each bin of a tenth of a second has the same number.
+    It is a multiple of 10, so that each tenth of a second has the same number of answers.
     """
     return round(min(offered(second), capacity(server)) / 10) * 10
 
 
 def keeps(server: str, second: int) -> bool:
-    """Return whether the rate of a second is kept, apart from rounding in `answered`."""
+    """Return whether the server keeps the rate of a second; `answered` may round it by up to 5."""
     return answered(server, second) >= offered(second) - 5
 
 
 def median_ms(server: str, second: int, block: int) -> float:
-    """Return the median latency of a second.
+    """Return the median latency in a second of the ramp.
 
-    Of three trials, the one in block 2 is the median; the others are about 10 % above and below it.
+    In block 1 it is about 10 % lower than in block 2, and in block 3 about 10 % higher. So the
+    trial in block 2 is the median of three trials.
     """
     return (2.0 if keeps(server, second) else 60.0) * (0.8 + 0.1 * block)
 
@@ -102,9 +104,9 @@ def one_second(median: float, count: int) -> pd.DataFrame:
 
 
 def add_ramp(maker: Maker, server: str, block: int, database: bool, **values: Any) -> None:
-    """Add one trial of the ramp.
+    """Add one trial of a ramp.
 
-    If there is a database, it uses 0.012 % of a core for each insert/s.
+    If `database` is True, the trial has a database that uses 0.012 % of a core per insert/s.
     """
     seconds = range(int(STEPS * STEP_S))
     counts = [answered(server, second) for second in seconds]
@@ -171,18 +173,19 @@ def add_ramp(maker: Maker, server: str, block: int, database: bool, **values: An
 
 
 def pool_rate(server: str, pool: int, block: int) -> float:
-    """Return the known requests/s of a closed loop.
+    """Return the known requests/s of a closed load.
 
-    Of three trials, the one in block 2 is the median; the others are 1 % above and below it.
+    In block 1 the rate is 1 % lower than in block 2, and in block 3 it is 1 % higher. So the trial
+    in block 2 is the median of three trials.
     """
     return capacity(server) * POOL_SHARE[pool] * (0.98 + 0.01 * block)
 
 
 def add_closed(maker: Maker, server: str, block: int, pool: int, tool: str) -> None:
-    """Add one trial of the closed loop.
+    """Add one trial of a closed load.
 
-    With a pool size of 4 the pool is the limit. Otherwise the generator is the limit of echo and
-    gnet, and the server is the limit of all others.
+    With a pool of 4 connections, the pool is the limit. With a larger pool, the generator is the
+    limit for echo and gnet, and the server is the limit for all other servers.
     """
     rate = pool_rate(server, pool, block)
     verdict = (

@@ -15,16 +15,16 @@ LOAD = "wrk-matrix-c100-keepalive"
 SLICES = range(1, 7)
 TIMELINE_S, WINDOW_S, SAMPLE_MS = 12.0, 0.05, 2.0
 USUAL_PCT, BURST_PCT = 20, 50
-"""CPU use of the timeline, and additional CPU use during its burst, in % of a core."""
+"""Usual CPU use in the timeline, and the additional CPU use during the burst, in % of a core."""
 BURST_S = (6.0, 6.5)
 BURST = "main;collect;sweep_pages"
-"""Call stack of the burst; all other samples have another one."""
+"""Call stack of the samples of the burst; all other samples have another call stack."""
 
 
 def timeline_tables(server: str = "axum", burst_stack: str = BURST) -> dict[str, pd.DataFrame]:
-    """Return the tables of a timeline of one server with one burst of a known function.
+    """Return the tables of a server's timeline, in which a known function runs during a burst.
 
-    In each window, the samples of a call stack are spaced evenly.
+    In each window, the samples of each call stack are evenly spaced.
     """
     names = {"trial_id": f"t-{server}", "server": server, "load": LOAD}
     ends = np.arange(1, round(TIMELINE_S / WINDOW_S) + 1) * WINDOW_S
@@ -49,7 +49,7 @@ def timeline_tables(server: str = "axum", burst_stack: str = BURST) -> dict[str,
 
 
 def build(folder: Path) -> Path:
-    """Build the run, and write the tables of its profiles."""
+    """Build the run in `folder`, add the tables of its profiles, and return `folder`."""
     synthetic_run.build(folder)
     names = [{"trial_id": f"p01-{server}", "server": server, "load": LOAD} for server in US]
     stacks = [

@@ -1,8 +1,8 @@
-"""A small run folder with every load that a source published.
+"""A small run folder with all loads about which numbers were published.
 
-Each number is a known number times noise of half a percent. A world says which numbers are also
-multiplied by a factor, and which verdicts the trials have. Worlds in which a published claim holds
-or does not hold differ only in this.
+Each number is a known number times noise of half a percent. A world defines which numbers are also
+multiplied by a factor, and which verdicts the trials have. This is the only difference between a
+world in which a published claim holds and a world in which it does not hold.
 """
 
 import math
@@ -25,7 +25,7 @@ CPU_MS = 0.05
 CPU_PCT = 40.0
 RSS = 50e6
 SECONDS, PER_SECOND = 8, 1000
-"""Length of a ramp of inserts in seconds, and its requests per second."""
+"""Length of a ramp of inserts, in seconds, and its number of requests per second."""
 MATRIX = tuple(
     f"{mode}-{number}" for mode in ("close", "keepalive") for number in (1, 10, 100, 1000)
 )
@@ -39,7 +39,7 @@ RAN = {
     **dict.fromkeys(MATRIX, ("axum", "actix", "gin", "nginx")),
     **dict.fromkeys((*CLOSED, "static-ramp", "insert-ramp"), ("axum", "gnet")),
 }
-"""Load -> servers that run under it in every world."""
+"""Load -> the servers that have trials of this load in every world."""
 FULL = "server used 97 % of its CPUs, generator 50 % of its own (peak 60 %)"
 VERDICTS = {load: "offered" if load in OPEN else "server-bound" for load in LOADS}
 Key = tuple[str, str, str]
@@ -47,9 +47,10 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class World:
-    """What is special in a world: factors and values by (server, load, column), verdicts by load.
+    """What is special in a world.
 
-    `*` stands for any server or load.
+    `factors` and `values` are given by (server, load, column), and `verdicts` by load. `*` stands
+    for any server or load.
     """
 
     factors: Mapping[Key, float] = field(default_factory=dict)
@@ -57,18 +58,21 @@ class World:
     verdicts: Mapping[str, str] = field(default_factory=dict)
     reason: str = FULL
     without: tuple[tuple[str, str], ...] = ()
-    """(server, load) pairs of `RAN` that do not run."""
+    """Pairs (server, load) of `RAN` that have no trials in this world."""
     besides: tuple[tuple[str, str], ...] = ()
-    """(server, load) pairs that run besides those of `RAN`; any server of `synthetic_run.NINE`."""
-    first_second: Mapping[str, float] = field(default_factory=dict)
-    """Server -> factor of the response times in the first second of a ramp."""
-    unsteady: Mapping[str, float] = field(default_factory=dict)
-    """Server -> additional spread of response time and CPU between the seconds of a ramp.
+    """Pairs (server, load) that have trials in addition to those of `RAN`.
 
-    It is added to 0.02, the usual standard deviation of the logarithm.
+    The server can be any server of `synthetic_run.NINE`.
+    """
+    first_second: Mapping[str, float] = field(default_factory=dict)
+    """Server -> the factor by which response times in the first second of a ramp are multiplied."""
+    unsteady: Mapping[str, float] = field(default_factory=dict)
+    """Server -> how much more its response times and CPU use vary within a ramp.
+
+    The number is added to 0.02, which is the usual standard deviation of the logarithms.
     """
     miscounted: tuple[str, ...] = ()
-    """Servers that count too few requests."""
+    """Servers whose own count of requests is too low."""
 
 
 def matches(key: tuple[str, str], server: str, load: str) -> bool:
@@ -87,9 +91,9 @@ def build(folder: Path, world: World | None = None, trials: int = 6, records: bo
     shared = np.exp(0.03 * rng.standard_normal(50))
 
     def noise(block: int) -> float:
-        """Return a factor near 1: noise of the trial times noise of the block.
+        """Return a factor near 1, which is the noise of the trial times the noise of the block.
 
-        All servers share the noise of a block.
+        The noise of a block is the same for all servers.
         """
         return float(shared[block] * np.exp(NOISE * rng.standard_normal()))
 
@@ -199,7 +203,7 @@ def shape(load: str) -> dict[str, Any]:
 
 
 def add_seconds(maker: Maker, world: World, server: str, trial_id: str) -> None:
-    """Add response times and CPU use of each second of a ramp."""
+    """Add the response times and the CPU use in each second of a ramp."""
     spread = 0.02 + world.unsteady.get(server, 0.0)
     ms = P50 * np.exp(spread * maker.rng.standard_normal(SECONDS))
     ms[0] *= world.first_second.get(server, 1.0)
@@ -213,9 +217,9 @@ def add_seconds(maker: Maker, world: World, server: str, trial_id: str) -> None:
 
 
 def write_records(folder: Path, maker: Maker, world: World) -> None:
-    """Write the record of each trial of the matrix.
+    """Write the record of each trial of the matrix, except those of nginx.
 
-    Its check says whether the server counted as many requests as wrk.
+    A check in the record says whether the server counted as many requests as wrk.
     """
     for row in maker.trials:
         if row["workload"] != "wrk-matrix" or row["server"] == "nginx":

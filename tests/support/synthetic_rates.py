@@ -1,4 +1,4 @@
-"""A small run folder with sweeps, searches, a probe during every load, and known numbers."""
+"""A small run folder with known numbers: sweeps, searches, and a probe during every load."""
 
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,10 @@ from synthetic_run import (
 RATES_RPS = (250.0, 500.0, 1000.0, 2000.0, 3000.0, 4000.0, 5000.0, 6000.0, 8000.0)
 STEP_S = 10.0
 CAPACITY_RPS = {"axum": 7500.0, "gin": 4500.0, "echo": 3500.0}
-"""Service rate of a server, which is one queue with random arrivals and service times (M/M/1).
+"""Server -> its service rate in requests/s.
 
-For servers that are not listed it is 20,000, which is above all rates.
+Each server is simulated as one queue with random arrivals and service times (M/M/1). A server that
+is not listed has a service rate of 20,000, which is higher than all offered rates.
 """
 LIMITED_BY_K6 = "echo"
 OBJECTIVE = "p99 <= 10 ms"
@@ -40,8 +41,8 @@ CPU_MS = {"axum": 0.05, "gin": 0.1, "echo": 0.08}
 USERS = round(9000 * MEDIAN_MS / 1000 * np.exp(SIGMA**2 / 2))
 """Number of users of the closed loads.
 
-By Little's law it is the rate times the mean of a log-normal response time, which is the same for
-all servers.
+By Little's law, this is the rate times the mean of the log-normal response times. This product is
+the same for all servers.
 """
 
 
@@ -50,9 +51,9 @@ def capacity(server: str) -> float:
 
 
 def quantile_ms(server: str, rate_rps: float, q: float) -> float:
-    """Return the exact quantile of the time in an M/M/1 system.
+    """Return the exact quantile of how long a request is in an M/M/1 system, in ms.
 
-    This time is exponential, with the capacity minus the arrival rate as its rate.
+    This time has an exponential distribution, whose rate is the capacity minus the arrival rate.
     """
     return 1000 * -np.log(1 - q) / (capacity(server) - rate_rps)
 
@@ -66,10 +67,10 @@ def factor(block: int) -> float:
 
 
 def judged(server: str, rate_rps: float) -> dict[str, Any]:
-    """Return the verdict at a rate.
+    """Return the columns of the verdict at a rate.
 
-    Below 80 % of the capacity it is `offered`. At higher rates the server or the generator is the
-    limit.
+    Below 80 % of the server's capacity, the verdict is `offered`. At higher rates, the server or
+    the generator is the limit.
     """
     limit = "generator" if server == LIMITED_BY_K6 else "server"
     if rate_rps < 0.8 * capacity(server):
@@ -121,14 +122,17 @@ def add_rate(
 
 
 def probed(median_ms: float, requests: int = 400) -> dict[str, Any]:
-    """Return the columns of a trial's row about its probe, whose times are log-normal."""
+    """Return the columns about the probe in a trial's row.
+
+    The response times of the probe have a log-normal distribution.
+    """
     law = quantiles(median_ms)
     ms = {f"probe_{name}_ms": law[f"latency_{name}_ms"] for name in ("p50", "p95", "p99")}
     return {"probe_requests": requests, "probe_failed": 0, "probe_cpu_mean_pct": 0.9, **ms}
 
 
 def add_search(maker: Maker, server: str, block: int, limit_rps: float) -> None:
-    """Add the steps of one search, which bisects on a logarithmic scale towards `limit_rps`."""
+    """Add the steps of a search that finds `limit_rps` by bisection on a logarithmic scale."""
     low = LOW_RPS
     high = HIGH_RPS
     busy = {
@@ -157,15 +161,15 @@ def add_search(maker: Maker, server: str, block: int, limit_rps: float) -> None:
 
 
 def limit(server: str, block: int) -> float:
-    """Return the highest rate that keeps the objective in a block."""
+    """Return the highest rate, in requests/s, that keeps the objective in a block."""
     return 0.9 * capacity(server) * (0.97 + 0.01 * block)
 
 
 def add_closed(maker: Maker, folder: Path, server: str, block: int) -> None:
-    """Add one closed load that obeys Little's law, and the samples of its probe.
+    """Add a trial of a closed load that obeys Little's law, and the samples of its probe.
 
-    A server with a larger FACTOR answers more requests, each in a shorter time. A request costs
-    CPU_MS. The median of the probe's response times is `probe_ms`.
+    A server with a larger FACTOR answers more requests, and each request in a shorter time. A
+    request costs CPU_MS of CPU time. The median of the probe's response times is `probe_ms`.
     """
     maker.servers = {
         **maker.servers,
@@ -183,7 +187,7 @@ def add_closed(maker: Maker, folder: Path, server: str, block: int) -> None:
         **probed(probe_ms(server), count),
     }
     ms = maker.rng.permutation(latencies(probe_ms(server), count))
-    # The first sample is from before the load, so it must not be counted.
+    # The first sample is from before the load, so the lab must not count it.
     found = {"t_s": [-0.5, *((np.arange(count) + 0.5) / PROBE_RPS)], "latency_ms": [900.0, *ms]}
     samples = pd.DataFrame({**found, "service_ms": found["latency_ms"], "status": 200, "ok": True})
     (folder / "tables" / "probe").mkdir(parents=True, exist_ok=True)
@@ -191,9 +195,9 @@ def add_closed(maker: Maker, folder: Path, server: str, block: int) -> None:
 
 
 def probe_ms(server: str) -> float:
-    """Return the probe's median during a closed load.
+    """Return the median of the probe's response times during a closed load, in ms.
 
-    With gin it differs most from the generator's median.
+    For gin it differs more from the generator's median than for the other servers.
     """
     return PROBE_MS * (0.5 if server == "gin" else 1.0)
 
@@ -225,7 +229,7 @@ def build(
 def forget(folder: Path, *columns: str) -> Path:
     """Remove columns from a run's table of trials, and the samples of its probes.
 
-    Runs of earlier versions lack them.
+    Runs of earlier versions lack these columns and samples.
     """
     for samples in (folder / "tables" / "probe").glob("*.parquet"):
         samples.unlink()

@@ -17,7 +17,8 @@ RUN_ID = "20260102T030405Z-synthetic-0001"
 CONNECTIONS = (1, 10, 100, 1000)
 RATE_RPS = {"experiments": 9000.0, "experiments-md5": 8800.0}
 DURATION_S = {"experiments": 30.0, "experiments-md5": 12.0}
-SIGMA = 0.55  # shape of the log-normal latencies: q-quantile = median * exp(SIGMA * z_q)
+SIGMA = 0.55
+"""Shape of the log-normal latencies: their q-quantile is median * exp(SIGMA * z_q)."""
 BURST_AT_S = 5.0
 BURST_S = 1.0
 GENERATOR_FULL = ("generator-bound", "the generator used 99 % of its core")
@@ -37,12 +38,14 @@ NINE = {
     "gnet": ("Go", "gnet", 38.0, 242.0),
     "nethttp": ("Go", "net/http", 78.0, 275.0),
 }
-"""Server -> language, framework, CPU in % of a core under k6, median latency in ms."""
+"""Server -> its language, its framework, its CPU use under k6 in % of a core, and its median
+latency under k6 in ms.
+"""
 
 
 @dataclass
 class Maker:
-    """Collector of the rows of the four tables."""
+    """Collector of the rows of the tables of a run: one attribute for each of four tables."""
 
     servers: Servers
     rng: np.random.Generator
@@ -53,7 +56,7 @@ class Maker:
 
     def trial(self, server: str, cell: str, block: int, **values: Any) -> dict[str, Any]:
         language, framework, _, _ = self.servers[server]
-        # Without a probe, the server's rate is that of the answers to the generator.
+        # Without a probe, the server's rate is the rate at which it answers the generator.
         values.setdefault("served_rps", values.get("rps"))
         values.setdefault("rps", values["served_rps"])
         row = {
@@ -92,7 +95,7 @@ class Maker:
     def sampled(
         self, trial_id: str, ends_s: np.ndarray, cpu_pct: Mapping[str, Any], **columns: Any
     ) -> None:
-        """Add windows of 50 ms with the CPU use of each subject; `ends_s` are their ends."""
+        """Add windows of 50 ms, which end at `ends_s`, with the CPU use of each subject."""
         windows = len(ends_s)
 
         def of_all(values: Any) -> np.ndarray:
@@ -114,7 +117,7 @@ class Maker:
         self.resources.append(pd.DataFrame(rows))
 
     def answered(self, trial_id: str, requests: Any) -> None:
-        """Add the numbers of requests that were answered in each tenth of a second."""
+        """Add how many requests were answered in each tenth of a second."""
         starts = np.round(np.arange(len(requests)) * 0.1, 1)
         rows = {"trial_id": trial_id, "t_s": starts, "requests": requests, "failed": 0}
         self.throughput.append(pd.DataFrame(rows))
@@ -125,7 +128,7 @@ FACTORS = {f"latency_{name}_ms": float(lognorm(SIGMA).ppf(q)) for name, q in NAM
 
 
 def quantiles(median_ms: float) -> dict[str, float]:
-    """Return the exact quantiles of the distribution of `latencies`."""
+    """Return the exact quantiles of the distribution from which `latencies` are taken."""
     return {name: median_ms * factor for name, factor in FACTORS.items()}
 
 
@@ -150,12 +153,15 @@ def _even(count: int) -> np.ndarray:
 
 
 def latencies(median_ms: float, count: int) -> np.ndarray:
-    """Return log-normal latencies in ascending order: `count` evenly spaced quantiles."""
+    """Return `count` log-normal latencies in ascending order.
+
+    They are the quantiles of `count` evenly spaced probabilities.
+    """
     return median_ms * _even(count)
 
 
 def histogram(values_ms: np.ndarray, trial_id: str, second: np.ndarray | None) -> pd.DataFrame:
-    """Return latencies as rows of the table `latency`, with log buckets."""
+    """Return latencies as rows of the table `latency`, counted in logarithmic buckets."""
     bucket = np.maximum(0, np.floor(np.log(values_ms * 1000) / np.log(1.01))).astype(np.int64)
     key = bucket if second is None else second * 100_000 + bucket
     keys, counts = np.unique(key, return_counts=True)
@@ -199,7 +205,8 @@ def add_k6(maker: Maker, server: str, workload: str, block: int, trial_factor: f
     maker.rng.shuffle(values)
     second = np.floor(np.arange(requests) / rate).astype(int)
     maker.latency.append(histogram(values, trial_id, second))
-    # The rate is a slow wave of 5 %, with a whole number of periods, so that the mean is unchanged.
+    # The rate varies by 5 % in a slow wave. The wave has a whole number of periods, so that the
+    # mean rate does not change.
     edges = np.append(np.round(np.arange(0, duration, 0.1), 1), duration)
     wave = 0.05 * duration / (4 * np.pi) * (1 - np.cos(4 * np.pi * edges / duration))
     maker.answered(trial_id, np.diff(np.floor((edges + wave) * rate)).astype(int))
@@ -207,9 +214,9 @@ def add_k6(maker: Maker, server: str, workload: str, block: int, trial_factor: f
 
 
 def add_resources(maker: Maker, trial_id: str, duration: float, server_pct: float) -> None:
-    """Add the CPU use of a trial, sampled at 20 Hz.
+    """Add the CPU use in a trial, sampled at 20 Hz.
 
-    That of the server is steady except for one burst of 1.3 times its level, one second long.
+    The server's CPU use is steady, except for a burst: for one second it is 1.3 times as high.
     """
     ends = np.round(np.arange(-0.5, duration, 0.05) + 0.05, 2)
     middle = ends - 0.025
@@ -224,9 +231,10 @@ def add_resources(maker: Maker, trial_id: str, duration: float, server_pct: floa
 
 
 def wrk_rate(server: str, index: int, mode: str, connections: int, block: int) -> float:
-    """Return the known requests/s of a wrk trial.
+    """Return the known requests/s of a trial with wrk.
 
-    Of three trials, the one in block 2 is the median; the others are 2 % above and below it.
+    In block 1 the rate is 2 % lower than in block 2, and in block 3 it is 2 % higher. So the trial
+    in block 2 is the median of three trials.
     """
     peak = {"keepalive": 78_000.0, "close": 21_000.0}[mode] * (
         1.25 if server == "nginx" else 1 - 0.06 * index
@@ -325,11 +333,11 @@ def build(
 
 
 def write(folder: Path, maker: Maker, engine: str, **facts: Any) -> None:
-    """Write the collected rows, and the manifest with `facts` in it."""
+    """Write the collected rows as tables, and a manifest that contains `facts`."""
     tables = folder / "tables"
     tables.mkdir(parents=True, exist_ok=True)
     (folder / "run.json").write_text(json.dumps(manifest(engine) | facts))
-    sample = Maker(THREE, maker.rng)  # gives every run the columns of both k6 and wrk
+    sample = Maker(THREE, maker.rng)  # with it, every run has the columns of k6 and of wrk
     add_k6(sample, "axum", "experiments", 1, 1.0)
     add_wrk(sample, "axum", "close", 1, 1)
     columns = list({name: None for row in [*sample.trials, *maker.trials] for name in row})

@@ -1,6 +1,6 @@
 """A small run folder in which the servers' CPU use has spikes at known times, with known events.
 
-There are 20 windows per second.
+The CPU use is sampled in 20 windows per second.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from synthetic_run import Maker, cpu, histogram, manifest, rewrite, said, times,
 from runner.present.spikes.found import Track, track
 
 WINDOW_S, WARM_S = 0.05, 1.0
-"""Length of a window, and the time that the sampler ran before the load."""
+"""Length of a window, and how long the sampler ran before the load."""
 WINDOWS = 600
 """Number of windows in a load of LOAD_S."""
 SERVERS = {
@@ -34,22 +34,23 @@ GIN_SPIKES = (
     (22.1, 0.25, 50.0),
     (27.0, 0.15, 35.0),
 )
-"""Spikes of gin: begin and length in seconds, height in % of a core."""
+"""Spikes of gin, as (begin, length, height): begin and length in seconds, height in % of a core."""
 SETTLING = (0.2, 0.4, 60.0)
 PAUSE_MS = 0.25
-"""Pause of each garbage collection; the collection itself uses all CPU time of a spike."""
+"""How long each garbage collection pauses the server; the collection causes a whole spike."""
 STORM_S, STORM = 16.3, 400
-"""Time of a connection storm in seconds, and the number of connections accepted at this time."""
+"""When a connection storm happens, in seconds, and how many connections are then accepted."""
 STEALS_S = (2.5, 7.3, 12.8, 20.4)
 NEW = ("switches_per_s", "threads", "steal_ms", "requests", "connections")
-"""Columns that tables of earlier versions lack."""
+"""Columns of the table of resources that runs of earlier versions lack."""
 
 
 @dataclass
 class Course:
-    """Description of the CPU use of one trial.
+    """Description of the CPU use in a trial.
 
-    `reports` names what the server reports in /stats: `collector`, `pool`.
+    `reports` says what the server reports in /stats: `collector` for its garbage collector, and
+    `pool` for its pool of connections.
     """
 
     length_s: float
@@ -68,7 +69,7 @@ class Course:
 
 
 def ends(count: int = WINDOWS) -> np.ndarray:
-    """Return the ends of the windows of a load."""
+    """Return the times at which the windows of a load end."""
     return (np.arange(count) + 1) * WINDOW_S
 
 
@@ -80,7 +81,7 @@ def samples(cpu_pct: Any) -> pd.DataFrame:
 
 
 def found_in(cpu_pct: Any) -> Track:
-    """Return what the lab finds in a load with this CPU use."""
+    """Return the spikes and other facts that the lab finds in a load with this CPU use."""
     return track(samples(cpu_pct), len(cpu_pct) * WINDOW_S)
 
 
@@ -88,7 +89,7 @@ def found_in(cpu_pct: Any) -> Track:
 
 
 def windows(length_s: float) -> np.ndarray:
-    """Return the ends of the windows, from WARM_S before the load to its end."""
+    """Return the times at which windows end, from WARM_S before the load to the load's end."""
     return np.round(np.arange(-WARM_S + WINDOW_S, length_s + WINDOW_S / 2, WINDOW_S), 3)
 
 
@@ -102,7 +103,7 @@ def add_resources(maker: Maker, trial_id: str, course: Course) -> pd.Series:
     """Add the windows of one trial; return the server's CPU use in the windows of the load.
 
     /stats is read in every fourth window. The garbage collector runs only during spikes, and uses
-    all CPU time above the level.
+    all CPU time above the usual level.
     """
     end = windows(course.length_s)
     loaded = end > 0
@@ -188,7 +189,7 @@ def add_k6(maker: Maker, server: str, block: int, course: Course, **values: Any)
 
 
 def add_wrk(maker: Maker, server: str, block: int, course: Course) -> None:
-    """Add one short trial with wrk, which records no times of requests."""
+    """Add one short trial with wrk, which does not record when requests were sent."""
     row = maker.trial(
         server,
         "wrk-matrix-c100-keepalive",
@@ -255,5 +256,5 @@ def build(
 
 
 def forget_new_columns(folder: Path) -> Path:
-    """Remove the columns from the table of resources that tables of earlier versions lack."""
+    """Remove the columns of NEW from the table of resources, and return `folder`."""
     return rewrite(folder, "resources", lambda table: table.drop(columns=[*NEW]))

@@ -1,4 +1,4 @@
-"""Certificates of an authority that the tests make, and servers that use them for TLS."""
+"""Certificates from a certificate authority of the tests, and servers that use them for TLS."""
 
 import contextlib
 import os
@@ -42,7 +42,10 @@ def _alternative(name):
 
 
 class Authority:
-    """A certificate authority that no program trusts by default. `ca` is its certificate."""
+    """A certificate authority that no program trusts by default.
+
+    `ca` is the path of its certificate.
+    """
 
     def __init__(self, folder, name="authority of the tests"):
         self._folder = folder
@@ -63,7 +66,10 @@ class Authority:
         path.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
 
     def certificate(self, names=HERE, *, common_name="server", until=None):
-        """Return a certificate for `names`, valid for two days up to `until` (tomorrow)."""
+        """Make a certificate for `names`, and return its files.
+
+        The certificate is valid for two days that end at `until`, by default tomorrow.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         files = Files(self._folder / f"{id(key)}.crt", self._folder / f"{id(key)}.key")
         made = self._builder(_named(common_name), key, until or datetime.now(UTC) + DAY)
@@ -83,9 +89,9 @@ class Authority:
 
 @contextlib.contextmanager
 def shaking(files, *protocols, client_ca=None, alert=None):
-    """Yield the address of a server that completes the TLS handshake, and then answers nothing.
+    """Yield the address of a server that completes TLS handshakes, but then answers no request.
 
-    With an `alert`, the server ends each handshake by this alert.
+    With an `alert`, the server ends each handshake by this TLS alert.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(files.certificate, files.key)
@@ -141,7 +147,11 @@ func main() {
 	log.Fatal(server.ListenAndServe())
 }
 """
-"""A server in Go that speaks HTTP/2 only, or requires a certificate of CLIENT_CA from clients."""
+"""Source of a server in Go that speaks only HTTP/2.
+
+With CLIENT_CA, the server also speaks HTTP/1.1, but requires that clients have a certificate from
+this authority.
+"""
 
 
 def strict_program(folder):
@@ -154,7 +164,7 @@ def strict_program(folder):
 
 @contextlib.contextmanager
 def strict(program, files=None, *, client_ca=None):
-    """Run STRICT, and yield its origin."""
+    """Run the compiled STRICT, and yield its origin (scheme, host and port)."""
     port = free_port("127.0.0.1")
     env = {**os.environ, "PORT": str(port)}
     if files is not None:
@@ -168,7 +178,7 @@ def strict(program, files=None, *, client_ca=None):
 
 @contextlib.contextmanager
 def plain_api(server, files=None, *, delay_ms=20, address="127.0.0.1", cpus="0"):
-    """Run examples/plain-api, Go's own HTTP/2 server, and yield its origin."""
+    """Run examples/plain-api, which uses Go's own HTTP server, and yield its origin."""
     port = free_port(address)
     env = {**os.environ, "PORT": str(port), "ADDRESS": address, "DELAY_MS": str(delay_ms)}
     if files is not None:

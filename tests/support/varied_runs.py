@@ -25,10 +25,10 @@ Factors = Mapping[tuple[str, str], float]
 def varied(
     folder: Path, factors: Factors | None = None, change=None, trials=6, **facts: Any
 ) -> RunFolder:
-    """Return a run with 1 % noise, with servers' columns multiplied by factors, and other facts.
+    """Return a run whose numbers have 1 % noise.
 
-    `factors` has the factor by (server, column), `change` changes the table of trials further, and
-    `facts` are written into the manifest.
+    `factors` has, by (server, column), the factors by which numbers are multiplied. `change`
+    changes the table of trials further. `facts` are written into the manifest.
     """
     synthetic_run.build(folder, k6=(), trials=6)
     manifest = json.loads((folder / "run.json").read_text()) | {"run_id": folder.name} | facts

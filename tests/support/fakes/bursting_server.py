@@ -1,8 +1,8 @@
 """A server, and a second process that uses a known share of a CPU at known times.
 
 The arguments are SERVER FILE SHARE AT:LENGTH[,AT:LENGTH...], with times in seconds since the start.
-Without BURSTS in the environment, only the server runs. The second process writes to FILE when it
-used the CPU: a JSON list of [begin, end, CPU seconds used], with begin and end in seconds since the
+Without BURSTS in the environment, only the server runs. The second process writes a JSON list to
+FILE, with [begin, end, CPU seconds used] of each burst. Begin and end are in seconds since the
 epoch.
 """
 
@@ -21,7 +21,10 @@ STARTED = time.monotonic()
 
 
 def burn(length_s):
-    """Use SHARE of a CPU, by this process's CPU clock, spread evenly over periods of PERIOD_S."""
+    """Use SHARE of a CPU for `length_s` seconds, measured by the CPU clock of this process.
+
+    The CPU time is spread evenly over periods of PERIOD_S.
+    """
     begun = time.monotonic()
     begun_cpu = time.process_time()
     while (passed := time.monotonic() - begun) < length_s:

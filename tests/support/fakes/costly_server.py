@@ -1,4 +1,4 @@
-"""A server of one thread with known costs, for tests. Run it as `python costly_server.py PORT`.
+"""A server with one thread and known costs, for tests. Run it as `python costly_server.py PORT`.
 
 Environment variables say how it answers:
 
@@ -32,7 +32,7 @@ def burn():
 
 
 class Connection(asyncio.Protocol):
-    """Answers one request after the other."""
+    """A connection on which one request after the other is answered."""
 
     count = 0
 

@@ -1,6 +1,7 @@
-"""Read which fault a test asks for. A fake lab's programs then fail, or wait until they are hit.
+"""Read which fault a test has chosen for the programs of a fake lab.
 
-This module is copied into the folder of the fake lab's tools.
+With a fault, a program fails, or waits until the test kills it. This module is copied into the
+folder of the fake lab's tools.
 """
 
 import json
@@ -15,7 +16,7 @@ PAUSED = TOOLS / "paused"
 
 
 def running() -> str:
-    """Return the id of the trial that runs now, by the journal."""
+    """Return the id of the trial that runs now, as the journal says."""
     journals = TOOLS.parent.glob("data/runs/*/journal.jsonl")
     begun = [
         line for path in journals for line in path.read_text().splitlines() if '"running"' in line
@@ -26,7 +27,8 @@ def running() -> str:
 def asked() -> str:
     """Return the fault of the trial that runs now; empty if there is none.
 
-    A line of the file is `FAULT bNN` for the trials of a block, or `FAULT` for every trial.
+    A line `FAULT bNN` of the file holds for the trials of block NN, and a line `FAULT` holds for
+    every trial.
     """
     lines = ASKED.read_text().splitlines() if ASKED.exists() else []
     pairs = [line.partition(" ")[::2] for line in lines]
@@ -34,9 +36,10 @@ def asked() -> str:
 
 
 def pause(state: str, most_s: float = 30.0) -> None:
-    """If the fault is `pause-STATE`, copy its file to `paused`, and wait until the file changes.
+    """If the fault is `pause-STATE`, wait until the file `fault` changes.
 
-    This happens only once, because a trial that the machine disturbed is repeated.
+    Before waiting, copy the file `fault` to `paused`. If `paused` is already such a copy, do not
+    wait again: the trial is a repetition, because the machine disturbed the first attempt.
     """
     file = ASKED.read_text() if ASKED.exists() else ""
     if asked() != f"pause-{state}" or (PAUSED.exists() and PAUSED.read_text() == file):
@@ -44,7 +47,7 @@ def pause(state: str, most_s: float = 30.0) -> None:
     if host := os.environ.get("WRK_JSON") and sys.argv[-1]:
         PAUSED.with_suffix(".url").write_text(
             host.split(":")[2].split("/")[0]
-        )  # the port tells which server is loaded
+        )  # the port of the server that is loaded
     PAUSED.write_text(file)
     deadline = time.monotonic() + most_s
     while ASKED.read_text() == file and time.monotonic() < deadline:

@@ -36,7 +36,8 @@ for number in range(iterations):
     with urllib.request.urlopen(sent) as answer:
         answer.read()
     milliseconds = number + 1
-    # Two virtual users without think time: a request of 30 ms moves the clock by only 15 ms.
+    # There are two virtual users without think time, so a request of 30 ms moves the clock by only
+    # 15 ms.
     clock_ms += milliseconds / 2
     request = Request(
         begin_ns + round(clock_ms * 1e6), 1000, 0, 20_000, milliseconds * 1_000_000 - 50_000, 30_000

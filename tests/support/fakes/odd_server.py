@@ -1,4 +1,6 @@
-"""An API with one oddity, on the standard library. Run as `odd_server.py ADDRESS PORT ODDITY MS`.
+"""An API with an oddity, written with the standard library.
+
+Run it as `odd_server.py ADDRESS PORT ODDITY MS`. The oddities are:
 
 - `shedding` takes MS for a request, serves up to five at a time, and answers all other requests at
   once with 503.

@@ -1,6 +1,6 @@
-"""A server on the standard library that implements the contract.
+"""A server that implements the contract, written with the standard library.
 
-It is slow, but its answers and counts are right, unless a test asks for a fault.
+It is slow, but its answers and counts are right, unless a test chooses a fault.
 """
 
 import functools
@@ -24,7 +24,7 @@ from faults import asked, pause
 FAULT = asked()
 if FAULT == "server-dies-at-start":
     sys.exit("cannot find my configuration")
-pause("start", most_s=10)  # shorter than the time that the lab waits for a server
+pause("start", most_s=10)  # the lab waits longer for a server
 lock = threading.Lock()
 pool_lock = threading.Lock()
 INSERT = (
@@ -35,7 +35,7 @@ counts = {"requests": 0, "connections": 0}
 
 @functools.cache
 def pool():
-    """Return the only connection of this server's pool, which is opened on demand."""
+    """Return the only connection of this server's pool; the first call opens it."""
     return psycopg.connect(os.environ["DATABASE_URL"], autocommit=True)
 
 
@@ -44,7 +44,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def setup(self):
         super().setup()
-        self.connection.setsockopt(6, 1, 1)  # TCP_NODELAY: header and body are two writes
+        # Set TCP_NODELAY, because head and body are written separately.
+        self.connection.setsockopt(6, 1, 1)
         with lock:
             counts["connections"] += 1
 

@@ -1,10 +1,10 @@
-"""A user's API, on the standard library. Every answer takes DELAY_MS.
+"""A user's API, written with the standard library. Every answer takes DELAY_MS.
 
 Run it as `tiny_server.py ADDRESS PORT DELAY_MS`. Environment variables:
 
 - DIE_AFTER is the number of requests after which the server ends;
-- CALL_ME is the name that it gives its process;
-- BURN_MS is the CPU time that each answer costs in addition.
+- CALL_ME is the name that the server gives its process;
+- BURN_MS is the CPU time that each answer takes in addition.
 
 Paths:
 

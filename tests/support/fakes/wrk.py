@@ -17,7 +17,8 @@ from faults import asked, pause
 fault = asked()
 if fault == "generator-exits-7":
     sys.exit("out of memory")
-# The result of a warm-up is written to a temporary folder, and that of a load to its trial's.
+# The result of a warm-up is written to a temporary folder, and the result of a load to the folder
+# of its trial.
 into = Path(os.environ["WRK_JSON"]).parent
 is_load = into.parent.name == "trials"
 pause("load" if is_load else "warm-up")
@@ -26,7 +27,8 @@ connections = int(os.environ["WRK_CONNECTIONS"])
 close = "Connection: close" in sys.argv
 each = 10
 began = time.monotonic()
-http.client.HTTPConnection(url.hostname, url.port).connect()  # as wrk.resolve does
+# Like wrk.resolve(), open a connection before the load.
+http.client.HTTPConnection(url.hostname, url.port).connect()
 opened = []
 for _ in range(connections):
     connection = http.client.HTTPConnection(url.hostname, url.port, timeout=5)
@@ -40,9 +42,8 @@ for _ in range(connections):
         connection.getresponse().read()
     opened.append(connection)
 time.sleep(max(0, 0.3 - (time.monotonic() - began)))
-requests = (
-    connections * each * (1 if is_load else 100)
-)  # a fast warm-up, so that the lab chooses the probe's highest rate
+# In a warm-up, report a high rate, so that the lab chooses the probe's highest rate.
+requests = connections * each * (1 if is_load else 100)
 errors = dict.fromkeys(("connect", "read", "write", "status", "timeout"), 0)
 if fault == "wrk-status-errors":
     errors["status"] = 3
