@@ -11,7 +11,7 @@ from runner.present.spikes.hindrance import Hindrance, Hold
 from runner.present.spikes.view import View
 
 ONE_THREAD = 0.8
-"""A spike is attributed to one thread if that thread made at least this share of its CPU use."""
+"""A spike is attributed to one thread if this thread used at least this share of the CPU time."""
 
 
 def cause_words(spike: Spike, found: Explanation) -> str:
@@ -39,16 +39,16 @@ def cause_words(spike: Spike, found: Explanation) -> str:
 
 
 def _in_one_thread(spike: Spike, found: Explanation) -> str:
-    """Return a clause if one thread made the spike.
+    """Return a clause that says that one thread made the spike, if this is known.
 
-    Return an empty text if several threads made it, or if this is unknown.
+    Return an empty text if several threads made the spike, or if the threads are unknown.
     """
     peak_pct = spike.baseline_pct + spike.height_pct
     return ", in one thread" if found.busiest_thread_pct >= ONE_THREAD * peak_pct else ""
 
 
 def hold_words(hindrance: Hindrance) -> str:
-    """Return what held a server back and for how long: `a signal stopped it for 0.40 s`."""
+    """Return a clause on what held a server back for how long: `a signal stopped it for 0.40 s`."""
     lost_s = f"{hindrance.lost_ms / 1000:.2f} s"
     if hindrance.hold is Hold.STOPPED:
         return f"a signal stopped it for {hindrance.length_s:.2f} s"
@@ -67,9 +67,10 @@ def neighbour_words(hindrance: Hindrance) -> str:
 
 
 def title(view: View) -> str:
-    """Return the finding about a trial in one line: its spikes, and the cause of the highest one.
+    """Return the finding about a trial in one line.
 
-    If there is no spike, the line says what held the server back longest.
+    The line gives the number of spikes, and the cause of the highest spike. If there is no spike,
+    the line says what held the server back longest.
     """
     server = str(view.case.row["server"])
     place = view.highest

@@ -1,17 +1,17 @@
-"""Name the cause of a server's CPU spike, if the tables of its trial show it.
+"""Name the cause of a server's CPU spike, if the tables of the trial show the cause.
 
-The rules are tried in this order. The first rule decides that accounts for at least HALF of the CPU
-time above the baseline:
+The rules are tried in the order below. The cause is taken from the first rule that accounts for at
+least HALF of the CPU time above the baseline:
 
 1. The server caught up. Something had held the server back before the spike (`hindrance`), so that
-   it used less CPU than usual, and afterwards it worked off what had waited.
+   the server used less CPU than usual. Afterwards it worked off the requests that had waited.
 2. The hypervisor took CPU time during the spike. Some kernels count this time as the server's.
 3. The server's garbage collector used the CPU time, as the server itself reports.
-4. The server answered more requests than usual. Each is assumed to take the usual CPU time.
-5. If none of these rules applies, it was the server's own work.
+4. The server answered more requests than usual. Each request is assumed to take the usual CPU time.
+5. If none of these rules applies, the cause is the server's own work.
 
-The numbers for rules 3 and 4 come from the server's GET /stats. If they are missing, the last rule
-says that the cause is unknown.
+The numbers for rules 3 and 4 come from the server's GET /stats. If these numbers are missing, the
+last rule says that the cause is unknown.
 """
 
 import math
@@ -28,9 +28,10 @@ from runner.present.statistics.stats import Floats
 
 HALF = 0.5
 CATCHING_UP_S = 3.0
-"""Seconds before a spike in which CPU time that the server missed is searched."""
+"""CPU time that the server missed is looked for in this many seconds before a spike."""
 APART_S = 0.25
-"""Longest time, in seconds, between the end of a hindrance and a spike that it may have caused."""
+"""A hindrance may have caused a spike only if it ended at most this many seconds before the spike.
+"""
 
 
 class Cause(StrEnum):
@@ -50,8 +51,8 @@ class Explanation:
 
     `accounted_ms` is NaN for the server's own work, and for an unknown cause. `hindrance` is what
     held the server back before it caught up. `cycles` is the number of garbage collections between
-    the answers of GET /stats around the spike, and `pause_ms` is their pause time; both are NaN if
-    the server reports no garbage collector.
+    the answers of GET /stats around the spike, and `pause_ms` is the pause time of these
+    collections. Both values are NaN if the server reports no garbage collector.
     """
 
     cause: Cause
@@ -65,7 +66,7 @@ class Explanation:
 
 @dataclass(frozen=True, eq=False)
 class Surroundings:
-    """What is known about a trial apart from its spikes.
+    """The data of a trial from which its spikes are explained.
 
     `server` is the server's CPU use. `samples` are the server's rows of the resources table.
     `stolen` is the time that the hypervisor took from the machine, in ms, by window.
@@ -109,7 +110,7 @@ def explain(spike: Spike, around: Surroundings) -> Explanation:
 
 
 def _caught_up(spike: Spike, around: Surroundings) -> _Candidate:
-    """Return the CPU time that the server missed while something held it back before the spike."""
+    """Return the CPU time that the server missed while it was held back before the spike."""
     held = _held_before(spike, around)
     if held is None:
         return _Candidate(Cause.CAUGHT_UP)
@@ -119,8 +120,8 @@ def _caught_up(spike: Spike, around: Surroundings) -> _Candidate:
 def _rest(candidates: Sequence[_Candidate], *, collects: bool) -> _Candidate:
     """Return the cause of a spike that no candidate explains: the server's own work, or unknown.
 
-    It is unknown if a candidate could not be checked. `collects` is True if the server reports
-    garbage collections.
+    The cause is unknown if the requests, or the collections of a server that reports collections,
+    could not be checked. `collects` is True if the server reports garbage collections.
     """
     accounted_ms = {each.cause: each.accounted_ms for each in candidates}
     knows_requests = math.isfinite(accounted_ms[Cause.REQUESTS])
@@ -129,10 +130,10 @@ def _rest(candidates: Sequence[_Candidate], *, collects: bool) -> _Candidate:
 
 
 def _held_before(spike: Spike, around: Surroundings) -> Hindrance | None:
-    """Return what held the server back before the spike; None if nothing did.
+    """Return the hindrance that held the server back before the spike; None if there was none.
 
-    A hindrance counts if it began before the spike and ended at most APART_S before it, or later.
-    If there are several, return the one with the most lost time.
+    A hindrance counts if it began before the spike, and ended later than APART_S before the spike.
+    Of several hindrances, return the hindrance with the most lost time.
     """
     near = [
         each
@@ -145,8 +146,8 @@ def _held_before(spike: Spike, around: Surroundings) -> Hindrance | None:
 def _missing_ms(spike: Spike, server: Track) -> float:
     """Return the CPU time, in ms, by which the server fell short of its baseline before the spike.
 
-    The shortfall is summed up from an instant to the start of the spike. The instant is chosen
-    within the CATCHING_UP_S before the spike so that the sum is largest.
+    The shortfall is summed up from some instant to the start of the spike. This instant is chosen
+    so that the sum is largest, but not earlier than CATCHING_UP_S before the spike.
     """
     windows = server.windows
     is_before = windows.end_s <= spike.start_s + ROUNDING_S
@@ -167,7 +168,8 @@ class _Count:
     """The values of one counter in the answers of GET /stats, with the answers around a spike.
 
     `first` is the index of the last answer before the spike. `last` is the index of the second
-    answer after the spike, because Go updates its numbers only when a collection ends.
+    answer after the spike. The first answer after the spike may be too early, because Go updates
+    its numbers only when a collection ends.
     """
 
     at_s: Floats
@@ -212,17 +214,17 @@ def _increase(samples: pd.DataFrame, column: str, spike: Spike) -> float:
 
 
 def _unusual_increase(samples: pd.DataFrame, column: str, spike: Spike) -> float:
-    """Return by how much a counter's increase around a spike exceeds its usual increase.
+    """Return the increase of a counter around a spike minus the counter's usual increase.
 
     The usual increase is the mean rate over the load, times the time between the answers around the
-    spike. Return NaN if it is unknown.
+    spike. Return NaN if the increase is unknown.
     """
     count = _count(samples, column, spike)
     return math.nan if count is None else count.increase - count.mean_per_s * count.length_s
 
 
 def _of_more_requests_ms(spike: Spike, around: Surroundings) -> float:
-    """Return the CPU time, in ms, of the requests beyond the usual number during a spike.
+    """Return the CPU time, in ms, of the requests that exceeded the usual number during a spike.
 
     Each request is assumed to take the load's mean CPU time per request. Return NaN if the number
     of requests is unknown.

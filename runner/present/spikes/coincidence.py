@@ -3,14 +3,14 @@
 Events are intervals, which are known only with the resolution of their source. Throttling, steal,
 waiting, stops, context switches and CPU use are known for every window of the sampler. Garbage
 collections, the pool and accepted connections are known only from the server's GET /stats, which is
-asked at most five times a second. So such an event lies somewhere between two answers.
+requested at most five times a second. So such an event lies somewhere between two answers.
 
 The test computes the share of spikes that overlap an event of one kind. Then it shifts the events
 against the spikes by 1, 2, ... windows, in a circle, and computes the same share for each shift.
-Shifting preserves how events and spikes cluster, and breaks only the relation between them. All
-shifts are used, so p = (1 + number of shifts with at least the observed share) / (1 + number of
-shifts) is exact and never 0 (Phipson & Smyth 2010, Statistical Applications in Genetics and
-Molecular Biology 9, 39).
+Shifting preserves how events and spikes cluster, and breaks only the relation between events and
+spikes. All shifts are used, so p = (1 + number of shifts with at least the observed share) / (1 +
+number of shifts) is exact and never 0 (Phipson & Smyth 2010, Statistical Applications in Genetics
+and Molecular Biology 9, 39).
 
 The test assumes that neither events nor spikes become more frequent during the load. On a ramp both
 may become more frequent, and then they coincide without being related. Holm's correction covers all
@@ -45,22 +45,22 @@ Range = tuple[int, int]
 ALPHA = 0.05
 SWITCHES_FLOOR = 500.0  # smallest deviation of the whole machine's context switches per second
 OTHERS_FLOOR_PCT = 8.0
-"""Smallest deviation of other programs' CPU use, in % of a core.
+"""Smallest deviation that is assumed for other programs' CPU use, in % of a core.
 
-It is that large because the kernel counts the machine's CPU use in steps of 10 ms.
+The value is this large because the kernel counts the machine's CPU use in steps of 10 ms.
 """
 STORM_FLOOR = 20.0
-"""Smallest deviation of accepted connections per second.
+"""Smallest deviation that is assumed for accepted connections per second.
 
 With this floor, a connection storm is at least 100 connections per second above the baseline.
 """
 FEW_ANSWERS = 5
-"""Fewest answers of GET /stats from which connection storms can be found."""
+"""Connection storms are looked for only if GET /stats was answered at least this many times."""
 
 
 @dataclass(frozen=True, eq=False)
 class Events:
-    """The events of one kind in a trial, and how often the server's spikes overlap them.
+    """The events of one kind in a trial, and the numbers of the server's spikes that overlap them.
 
     `intervals` has a row for each event: its start and end in seconds since the load began. The
     p-values are NaN if there is nothing to test.
@@ -69,25 +69,26 @@ class Events:
     kind: str
     intervals: Floats = field(default_factory=lambda: np.empty((0, 2)))
     amounts_ms: Windows | None = None
-    """Lost time or pause time of each window; None if this kind of event has no amount."""
+    """Lost time or pause time in each window; None if this kind of event has no amount."""
     every_s: float = math.nan  # median number of seconds between two observations; NaN if unknown
-    unknown: str = ""  # why it is not known when such events happened; empty if it is known
+    unknown: str = ""  # the reason why the times of such events are unknown; empty if known
     count: int = 0  # number of events within the tested windows
-    covered: float = 0.0  # share of the tested windows in which there is such an event
+    covered: float = 0.0  # share of the tested windows that contain such an event
     together: int = 0  # number of spikes that overlap such an event
     expected: float = math.nan  # share of spikes that would overlap such an event by chance
     p: float = math.nan
     least_p: float = math.nan
-    """Smallest p-value that is possible with this number of spikes and events."""
+    """Smallest p-value that is possible with these spikes and events."""
     p_holm: float = math.nan
 
 
 def events_of(
     samples: pd.DataFrame, tracks: Mapping[str, Track], duration_s: float
 ) -> tuple[Events, ...]:
-    """Return the events of a trial, one `Events` per kind.
+    """Return the events of a trial, with one `Events` for each kind.
 
-    `samples` are the trial's rows of the resources table. `tracks` has the CPU use of each subject.
+    `samples` are the trial's rows of the resources table. `tracks` maps each subject to its CPU
+    use.
     """
     server = samples[samples["subject"] == "server"]
     host = samples[samples["subject"] == "host"]
@@ -126,7 +127,7 @@ def _collections(server: pd.DataFrame, duration_s: float) -> Events:
 
 
 def _holds(server: pd.DataFrame, host: pd.DataFrame, duration_s: float) -> Iterator[Events]:
-    """Yield the kinds of events that hold the server back, with the lost time as amounts."""
+    """Yield each kind of events that hold the server back, with the lost time as amounts."""
     waited = inside(server, "waited_ms", duration_s)
     waited_pct = waited.value / (10 * (waited.end_s - waited.start_s))
     waits = stand_out(Windows(waited.start_s, waited.end_s, waited_pct), WAITED_FLOOR_PCT)
@@ -178,10 +179,10 @@ def _events(
     *,
     amounts_ms: Windows | None = None,
 ) -> Events:
-    """Return the events in these ranges of windows.
+    """Return the events of one kind in these ranges of windows.
 
-    If there are fewer than `enough` windows, nothing is known about this kind; `unknown` is the
-    reason.
+    If there are fewer than `enough` windows, the events of this kind are not known, and the result
+    contains the reason `unknown`.
     """
     if len(windows.end_s) < enough:
         return Events(kind, unknown=unknown)
@@ -236,8 +237,8 @@ def _hold(kind: Events, spikes: Sequence[Range], start: Floats, end: Floats) -> 
     covered = float(there.mean())
     together = int(overlaps[0])
     found = replace(kind, count=count, covered=covered, together=together, expected=expected)
-    # If all shifts give the same number, there is nothing to test. That is so if there are no
-    # spikes or no events, or if there are events all the time.
+    # If all shifts give the same number, nothing can be tested. This happens if there are no spikes
+    # or no events, or if there are events all the time.
     if overlaps.min() == overlaps.max():
         return found
     return replace(
@@ -250,14 +251,16 @@ def _hold(kind: Events, spikes: Sequence[Range], start: Floats, end: Floats) -> 
 def by_shift(spikes: Sequence[Range], there: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return the number of spikes that overlap an event, for each shift of the events.
 
-    The shifts are 0, 1, 2, ... windows, in a circle. `spikes` are ranges of windows (the first, and
-    one after the last). `there` is a mask of the windows that have an event.
+    The shifts are 0, 1, 2, ... windows, in a circle. `spikes` are ranges of windows, each with the
+    index of its first window and the index after its last window. `there` is a mask of the windows
+    that contain an event.
     """
     shifts = np.arange(len(there))
     total = np.zeros(len(there), dtype=np.int64)
     for first, after in spikes:
         in_a_circle = np.pad(there, (0, after - first - 1), mode="wrap")
-        # For each window: whether a spike of this length that begins there would overlap an event.
+        # Compute for each window whether a spike of this length would overlap an event if it began
+        # at the window.
         overlaps = np.any(sliding_window_view(in_a_circle, after - first), axis=1)
         total += overlaps[(first - shifts) % len(there)]
     return total

@@ -1,4 +1,4 @@
-"""Figure of one trial's CPU spikes: each side's CPU use at full resolution, and the events."""
+"""Figure of one trial's CPU spikes, with each side's CPU use at full resolution and the events."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,7 @@ from runner.present.spikes.view import View, has_samples
 from runner.present.spikes.words import peak_words
 
 PERCENTILES = {"p50": (0.5, 2.0), "p95": (0.95, 1.4), "p99": (0.99, 0.9)}
-"""Percentile of a second's response times -> its quantile, and the width of its line."""
+"""Percentile of the response times of a second -> its quantile, and the width of its line."""
 LANES = {
     "GC cycle": "GC pauses",
     "waiting for a CPU": "waited",
@@ -45,7 +45,7 @@ NUMBER_ROOM = 0.035  # share of the panel's width that a spike's number needs
 
 @dataclass(frozen=True)
 class _Panel:
-    """One of the figure's panels; `words` stand below its name, and `label` beside its y axis."""
+    """A panel of the figure; `words` are printed below its name, and `label` beside its y axis."""
 
     name: str
     words: str
@@ -53,7 +53,10 @@ class _Panel:
     height_in: float
     draw: Callable[[Axes], None]
     read: Callable[[float, float], str]
-    """Function of a time in seconds and a height in the panel that returns the values there."""
+    """Function that returns, as text, the values at a position in the panel.
+
+    The position is given as a time in seconds and a height.
+    """
 
 
 @chart("cpu-spikes", notebook="cpu_spikes", needs=has_samples, subject=View)
@@ -121,7 +124,7 @@ def _timeline(chart: Chart, view: View) -> Figure:
         style.even_axis(ax, "x")
     top = grid[0][0]
     taken = list[float]()
-    # Write only the numbers that fit; the highest spikes come first.
+    # Write only the numbers that fit; the highest spikes have priority.
     for place, spike in sorted(view.numbered.items(), key=lambda pair: -pair[1].height_pct):
         middle = min(max((spike.start_s + spike.end_s) / 2, view.start_s), view.stop_s)
         if all(abs(middle - other) > NUMBER_ROOM * (view.stop_s - view.start_s) for other in taken):
@@ -178,8 +181,8 @@ def _draw_windows(
 ) -> None:
     """Draw the value of each window as steps; a missing window leaves a gap.
 
-    The y axis begins at 0. It ends at `spare` times the highest value, which counts as at least
-    `least`.
+    The y axis begins at 0. It ends at `spare` times the highest value, or at `spare` times `least`
+    if all values are smaller than `least`.
     """
     start_s, end_s, value = windows
     gaps = 2 * np.flatnonzero(start_s[1:] - end_s[:-1] > 1e-3) + 2
@@ -201,8 +204,8 @@ def _at(windows: Windows, t_s: float) -> str:
 def _rate_panel(view: View) -> Iterator[_Panel]:
     """Yield the panel of requests/s.
 
-    The rate is taken from bins of 0.1 s, or else from the server's own counts. If there are
-    neither, yield nothing.
+    The rate is taken from bins of 0.1 s, or, if the run has no such bins, from the server's own
+    counts. Yield nothing if the run has neither bins nor counts.
     """
     bins = view.case.tables.throughput
     bins = bins[bins["trial_id"] == view.case.trial_id].sort_values("t_s")
@@ -233,7 +236,7 @@ def _rate_panel(view: View) -> Iterator[_Panel]:
 def _latency_panel(view: View, look: Identity) -> Iterator[_Panel]:
     """Yield the panel of response times: percentiles of each second, and the probe's requests.
 
-    If there are neither, yield nothing.
+    Yield nothing if the trial has neither percentiles nor requests of a probe.
     """
     found = {
         name: seconds.latency(view.case.frame, view.case.tables, q)
@@ -293,7 +296,7 @@ def _latency_panel(view: View, look: Identity) -> Iterator[_Panel]:
 def _events_panel(every: Sequence[Events]) -> _Panel:
     """Return the panel with a lane for each known kind of event.
 
-    If the kind has amounts, its lane shows the amounts, and the highest amount stands beside it.
+    If a kind has amounts, its lane shows the amounts, and the highest amount is printed beside it.
     """
     kinds = [kind for kind in every if not kind.unknown]
 

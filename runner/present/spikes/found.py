@@ -4,11 +4,11 @@ A window is one interval between two readings of the sampler, which is 50 ms at 
 inside the load count.
 
 Baseline of a window: the median of all windows whose centre is at most BASELINE_S / 2 away, cut off
-at the ends of the load (a centred rolling median). It follows the steps of a rate. A trailing
-median would lag behind, and each step would be reported as a spike. At the end of the load the
-centred median lags behind, too, so there the baseline is at least the first quartile of the last
-END_S seconds. A value that is exceeded for more than three quarters of this time is taken for a new
-level of the load (a step), not for a spike.
+at the ends of the load (a centred rolling median). The baseline follows the steps of a rate. A
+trailing median would lag behind, so that each step would be reported as a spike. At the end of the
+load the centred median lags behind, too. Therefore the baseline there is at least the first
+quartile of the last END_S seconds: a value that is exceeded for three quarters of this time is a
+new level of the load (a step), not a spike.
 
 Deviation: 1.4826 x MAD of x - baseline over the whole load, which estimates the standard deviation
 of normal noise (Hampel 1974, Journal of the American Statistical Association 69, 383). CPU use in
@@ -22,12 +22,12 @@ and the rate rises from zero. A settling spike is listed but not counted. A stre
 than half of BASELINE_S, or longer than about a quarter of the load, raises its own baseline, so it
 is not found.
 
-Chance: if single windows often exceed the limit, some of them are consecutive by chance. Suppose
-that windows exceed the limit independently with probability q. Then n windows have n q (1 - q)
-stretches on average, from which q is estimated, and a stretch has L or more windows with
-probability q^(L-1). If there are not significantly more stretches of the minimum length than that
-(binomial test, P > CHANCE), the minimum length grows by one window. This is repeated until there
-are significantly more, or until no stretch is left.
+Chance: if single windows often exceed the limit, some of these windows are consecutive by chance.
+Suppose that windows exceed the limit independently of each other with probability q. Then n windows
+have n q (1 - q) stretches on average, from which q is estimated, and a stretch has L or more
+windows with probability q^(L-1). If there are not significantly more stretches of the minimum
+length than chance would cause (binomial test, P > CHANCE), the minimum length grows by one window.
+This is repeated until there are significantly more stretches, or until no stretch is left.
 
 docs/method-evidence.md gives the rate of false spikes, which tests/present/spikes/test_spikes.py
 simulates.
@@ -52,7 +52,7 @@ FEWEST_WINDOWS = 2
 FLOOR_PCT = 2.0
 """Smallest deviation that is assumed for CPU use, in % of a core.
 
-It makes a spike at least 10 % of a core high.
+With this floor, a spike is at least 10 % of a core high.
 """
 NORMAL = 1.4826
 """Ratio of the standard deviation to the MAD (median absolute deviation) of normal noise."""
@@ -60,9 +60,9 @@ CHANCE = 0.01
 SETTLING_S = 1.0
 END_S = 1.0
 ENOUGH = 40
-"""Fewest windows in which spikes are searched.
+"""Spikes are looked for only in a load with at least this many windows.
 
-They take two seconds at 20 Hz; spikes in the first of these seconds are not counted.
+At 20 Hz these windows take two seconds. Spikes in the first of the two seconds are not counted.
 """
 ROUNDING_S = 1e-6
 
@@ -94,7 +94,7 @@ class Stretch:
 
 @dataclass(frozen=True, kw_only=True)
 class Spike(Stretch):
-    """A stretch of windows in which CPU use is above the limit."""
+    """A stretch of windows in which the CPU use is above the limit."""
 
     height_pct: float  # height of the highest window above its baseline, in % of a core
     baseline_pct: float  # baseline of the highest window
@@ -113,19 +113,19 @@ class Track:
     windows: Windows
     baseline: Floats
     deviation: float
-    """Usual deviation from the baseline; NaN if there were too few windows to search for spikes."""
+    """Usual deviation from the baseline; NaN if there were too few windows to look for spikes."""
     ranges: tuple[tuple[int, int], ...]  # first and last window of each stretch above the limit
     fewest: int
     """Minimum length of a stretch, in windows.
 
-    It is larger than FEWEST_WINDOWS if chance can explain shorter stretches.
+    This length is larger than FEWEST_WINDOWS if chance can explain shorter stretches.
     """
     slice_s: float = math.inf
     """Length of a slice in seconds; infinite if the load is not divided into slices."""
 
     @cached_property
     def spikes(self) -> tuple[Spike, ...]:
-        """The stretches above the limit as spikes, including those that do not count."""
+        """The stretches above the limit as spikes, including spikes that do not count."""
         found = []
         for first, last in self.ranges:
             within = slice(first, last + 1)
@@ -149,7 +149,8 @@ class Track:
 
     @property
     def counted(self) -> tuple[Spike, ...]:
-        """The spikes that count: they are not at the start of the load or of a slice."""
+        """The spikes that count, which are all spikes except those at the start of a load or slice.
+        """
         return tuple(spike for spike in self.spikes if not spike.settling)
 
     @property
@@ -162,14 +163,18 @@ class Track:
         return np.asarray(self._since_begin_s(at_s) >= SETTLING_S - ROUNDING_S)
 
     def _since_begin_s(self, at_s: Floats) -> Floats:
-        """Return, for each instant, the seconds since its slice (or the load) began."""
+        """Return, for each instant, the seconds since the start of its slice.
+
+        If the load has no slices, return the seconds since the start of the load.
+        """
         if math.isinf(self.slice_s):
             return at_s
         return at_s - np.floor((at_s + ROUNDING_S) / self.slice_s) * self.slice_s
 
     @property
     def settled_s(self) -> float:
-        """Seconds in which spikes are counted; 0 if there was no search."""
+        """Seconds in which spikes are counted; 0 if there were too few windows to look for spikes.
+        """
         length_s = self.windows.end_s - self.windows.start_s
         return float(length_s[self.settled].sum()) if math.isfinite(self.deviation) else 0.0
 
@@ -185,7 +190,7 @@ def track(samples: pd.DataFrame, duration_s: float, slices: float = 1) -> Track:
 
 
 def inside(samples: pd.DataFrame, column: str, until_s: float, from_s: float = 0.0) -> Windows:
-    """Return the windows between `from_s` and `until_s` whose value is known, sorted by time."""
+    """Return the windows between `from_s` and `until_s` that have a value, sorted by time."""
     end, length, value = samples[["t_s", "dt_s", column]].to_numpy(dtype=np.float64).T
     kept = np.flatnonzero(
         (end - length >= from_s - ROUNDING_S) & (end <= until_s + ROUNDING_S) & ~np.isnan(value)
@@ -199,8 +204,8 @@ def stand_out(
 ) -> Track:
     """Return the stretches in which a series exceeds its limit, by the rules of this module.
 
-    `floor` is the smallest deviation, in the unit of the values, and `fewest` the minimum length of
-    a stretch in windows. With fewer than `enough` windows, no stretch is searched.
+    `floor` is the smallest deviation, in the unit of the values. `fewest` is the minimum length of
+    a stretch, in windows. With fewer than `enough` windows, the result has no stretch.
     """
     start_s, end_s, value = windows
     if len(value) < enough:
@@ -221,9 +226,9 @@ def stand_out(
 
 
 def robust_deviation(residual: ArrayLike) -> float:
-    """Return 1.4826 x MAD, or 1.4826 x (third quartile - median) if that is larger.
+    """Return the larger of 1.4826 x MAD and 1.4826 x (third quartile - median).
 
-    For normal noise, this is the standard deviation.
+    For normal noise, both values estimate the standard deviation.
     """
     values = np.asarray(residual, dtype=np.float64)
     middle, upper = np.quantile(values, [0.5, 0.75])
@@ -237,10 +242,10 @@ def runs(above: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
 
 
 def beyond_chance(lengths: NDArray[np.int64], windows: int, fewest: int) -> int:
-    """Return the smallest length, at least `fewest`, for which chance does not explain the runs.
+    """Return the smallest length (at least `fewest`) of runs that chance does not explain.
 
-    There are significantly more runs of this length or longer than independent windows would have.
-    `lengths` are the lengths of all runs, including runs of a single window.
+    There are significantly more runs with at least this length than there would be if windows were
+    independent. `lengths` are the lengths of all runs, including runs of a single window.
     """
     often = (1 - math.sqrt(max(0.0, 1 - 4 * len(lengths) / windows))) / 2
     while long := int((lengths >= fewest).sum()):
@@ -255,6 +260,6 @@ def stretches(above: NDArray[np.bool_], fewest: int) -> tuple[tuple[int, int], .
 
     Runs with a single False between them are joined.
     """
-    # Pad both ends, because closing treats values beyond an end as False.
+    # Pad both ends, because `binary_closing` treats values beyond the ends as False.
     long = np.pad(binary_opening(above, [1] * fewest), 2)
     return runs(binary_closing(long, [1, 1])[2:-2])

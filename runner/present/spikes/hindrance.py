@@ -1,10 +1,10 @@
 """Find stretches of a load in which something held the server back, from the resources table.
 
-Four things hold a server back: a signal stops it (SIGSTOP), the hypervisor takes the machine's
-CPUs, a quota throttles it, or its threads wait for a CPU that another program uses. Stolen,
-throttled and waiting time count only if they stand out from what is usual in the load, by the rules
-of `found`. Therefore a server that is held back all the time, for example by a quota, has no such
-stretch.
+Four things hold a server back: a signal stops the server (SIGSTOP), the hypervisor takes the
+machine's CPUs, a quota throttles the server, or the server's threads wait for a CPU that another
+program uses. Stolen, throttled and waiting time count only if they stand out from the usual values
+of the load, by the rules of `found`. Therefore a server that is held back all the time, for example
+by a quota, has no such stretch.
 """
 
 import math
@@ -18,27 +18,27 @@ import pandas as pd
 from runner.present.spikes.found import Stretch, Windows, inside, runs, stand_out
 
 LOST_FLOOR_PCT = 4.0
-"""Smallest deviation of stolen and throttled time, in % of the time.
+"""Smallest deviation that is assumed for stolen and throttled time, in % of the time.
 
-With this floor, at least 20 % of a stretch is lost. A smaller floor makes no sense, because the
+With this floor, at least 20 % of a stretch is lost. A smaller floor would be pointless, because the
 kernel counts stolen time in steps of 10 ms.
 """
 WAITED_FLOOR_PCT = 1.0
-"""Smallest deviation of the time that a server waits for a CPU, in % of the time.
+"""Smallest deviation that is assumed for the time that a server waits for a CPU, in % of the time.
 
-With this floor, at least 5 % of a stretch is lost. It can be smaller, because waiting is counted in
-nanoseconds. It has to be smaller, because a server that needs little CPU only waits for a few
-milliseconds at a time, even beside a busy program.
+With this floor, at least 5 % of a stretch is lost. The floor can be smaller than for stolen time,
+because waiting time is counted in nanoseconds. It must be smaller, because a server that needs
+little CPU waits only a few milliseconds at a time, even beside a busy program.
 """
 LEAST_LOST_MS = 30.0
-"""Lost time, in ms, from which on a stretch is reported."""
+"""A stretch is reported only if at least this much time, in ms, was lost in it."""
 
 
 OTHERS_WINDOWS = 4
 """Number of sampler windows over which the CPU use of other programs is averaged.
 
-Single windows are too coarse, because the kernel counts the machine's CPU use in steps of 10 ms,
-which is a fifth of a window.
+The values of single windows are too coarse, because the kernel counts the machine's CPU use in
+steps of 10 ms, and 10 ms are a fifth of a window.
 """
 
 
@@ -55,9 +55,9 @@ class Hold(StrEnum):
 class Hindrance(Stretch):
     """A stretch in which something held a server back.
 
-    `lost_ms` is the lost time: waiting time is summed over the threads, and stolen time over the
-    CPUs. `others_pct` is the CPU use, in % of a core, of programs that do not belong to the trial;
-    it is NaN if it is unknown.
+    `lost_ms` is the lost time. Waiting time is summed over the threads, and stolen time is summed
+    over the CPUs. `others_pct` is the CPU use, in % of a core, of programs that do not belong to
+    the trial; the value is NaN if this CPU use is unknown.
     """
 
     hold: Hold
@@ -86,7 +86,10 @@ def hindrances(samples: pd.DataFrame, duration_s: float) -> tuple[Hindrance, ...
 
 
 def _stopped(windows: Windows) -> Iterator[Hindrance]:
-    """Yield the stretches of windows at whose ends the server was found stopped by a signal."""
+    """Yield the stretches of windows in which a signal had stopped the server.
+
+    The sampler found the server stopped at the end of each of these windows.
+    """
     for first, last in runs(windows.value > 0):
         start_s = float(windows.start_s[first])
         end_s = float(windows.end_s[last])
@@ -97,7 +100,8 @@ def _stopped(windows: Windows) -> Iterator[Hindrance]:
 def _lost(hold: Hold, windows: Windows, floor_pct: float, fewest: int) -> Iterator[Hindrance]:
     """Yield the stretches of `fewest` or more windows in which the lost time stands out.
 
-    `windows` have the lost time in ms. `floor_pct` is its smallest deviation, in % of the time.
+    The values of `windows` are the lost time in ms. `floor_pct` is the smallest deviation that is
+    assumed for the lost time, in % of the time.
     """
     lost_pct = windows.value / (10 * (windows.end_s - windows.start_s))
     shares = Windows(windows.start_s, windows.end_s, lost_pct)
@@ -112,9 +116,9 @@ def _lost(hold: Hold, windows: Windows, floor_pct: float, fewest: int) -> Iterat
 def others(samples: pd.DataFrame, duration_s: float) -> Windows:
     """Return the CPU use of programs that do not belong to the trial, in % of a core.
 
-    It is the machine's CPU use less the CPU use of all sampled subjects. The probe is not sampled,
-    so its CPU use is included. Each value is the mean of OTHERS_WINDOWS windows of the sampler. The
-    result is empty if the machine was not sampled.
+    This is the machine's CPU use minus the CPU use of all sampled subjects. It includes the CPU use
+    of the probe, because the probe is not sampled. Each value is the mean of OTHERS_WINDOWS windows
+    of the sampler. The result is empty if the machine was not sampled.
     """
     host = inside(samples[samples["subject"] == "host"], "cpu_pct", duration_s)
     rest_pct = host.value.copy()
@@ -128,7 +132,7 @@ def others(samples: pd.DataFrame, duration_s: float) -> Windows:
 
 
 def _mean_of_others(samples: pd.DataFrame, duration_s: float) -> Callable[[float, float], float]:
-    """Return a function of two times (s) that returns others' mean CPU use between them."""
+    """Return a function that returns the mean CPU use of other programs between two times in s."""
     windows = others(samples, duration_s)
 
     def mean_pct(start_s: float, end_s: float) -> float:

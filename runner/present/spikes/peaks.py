@@ -22,22 +22,23 @@ PEAK_COLUMNS = (
     *("height_pct", "baseline_pct", "peak_100ms_pct", "peak_1s_pct", "cause", "meanwhile"),
 )
 WINDOWS_S = {"peak_100ms_pct": 0.1, "peak_1s_pct": 1.0}
-"""Column of a peak -> length of the window over which CPU use is averaged, in seconds."""
+"""Column with a peak -> length of the window over which CPU use is averaged, in seconds."""
 SHOWN = 10
-"""Number of rows of the table on the page; the file has all rows."""
+"""Number of rows of the table on the page; the file contains all rows."""
 
 
 def peaks(tables: Tables) -> pd.DataFrame:
-    """Return the counted spikes of all trials, and the highest peak of each trial without one.
+    """Return the counted spikes of all trials, and the highest peak of each trial without a spike.
 
     The columns are PEAK_COLUMNS. `at_s` is the start of the spike, or of the window of 0.1 s with
     the highest CPU use, in seconds since the load began. `height_pct` is the height above the
-    baseline. `peak_100ms_pct` and `peak_1s_pct` are the highest means over windows of this length
-    that lie within the spike; if the spike is shorter, the windows contain it. All are in % of a
-    core. `cause` and `meanwhile` are texts, which are empty for a peak that is not a spike. Spikes
-    come first, sorted by their height above the baseline. The first second of a load or slice is
-    left out. Trials on a share of a core are left out, because the quota limits their peaks.
-    Servers that are there for calibration are left out, too.
+    baseline. `peak_100ms_pct` and `peak_1s_pct` are the highest means over windows of 0.1 s and of
+    1 s that lie within the spike. If the spike is shorter than a window, the windows contain the
+    spike instead. All these values are in % of a core. `cause` and `meanwhile` are texts, which are
+    empty for a peak that is not a spike. Spikes come first, sorted by their height above the
+    baseline. The first second of a load or slice is left out. Trials on a share of a core are left
+    out, because the quota limits their peaks. Servers that are there for calibration are left out,
+    too.
     """
     trials = sealed_trials(tables.trials)
     whole = trials[(trials["share"] == 1) & (trials["tier"] != CALIBRATION)]
@@ -113,7 +114,8 @@ def _peaks_within(
 ) -> dict[str, float]:
     """Return the highest CPU use over windows of each length in WINDOWS_S, in % of a core.
 
-    The windows lie within the stretch; if the stretch is shorter than a window, they contain it.
+    The windows lie within the stretch from `start_s` to `end_s`. If this stretch is shorter than a
+    window, the windows contain the stretch instead.
     """
     found = {}
     for column, window_s in WINDOWS_S.items():
@@ -125,7 +127,7 @@ def _peaks_within(
 
 
 def peak_words(found: pd.DataFrame) -> str:
-    """Return how many spikes the table of peaks has, and in how many trials."""
+    """Return sentences that say how many spikes and trials the table of peaks lists."""
     if found.empty:
         return "No trial gave its server a whole core, so a quota capped every peak."
     spikes = int(found["is_spike"].sum())

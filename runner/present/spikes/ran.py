@@ -1,18 +1,18 @@
 """Find which functions a server ran in a CPU spike, but not around the spike.
 
-The data come from a timeline: a load in one piece during which perf took 499 samples per second of
-the server's CPU time. The spikes are found as in any trial (found.py), from the sampler's windows.
-The surroundings of a spike are the windows outside all spikes whose middle is at most
-BASELINE_S / 2 away from the middle of the spike. The additional CPU time of a function, including
-its callees, is its CPU time in the spike minus its CPU time in the surroundings, after the latter
-is scaled to the length of the spike.
+The data come from a timeline, which is a load in one piece. During this load, perf took 499 samples
+per second of the server's CPU time. The spikes are found as in any trial (found.py), from the
+sampler's windows. The surroundings of a spike are windows outside all spikes; the middle of such a
+window is at most BASELINE_S / 2 away from the middle of the spike. A function's additional CPU time
+is the function's CPU time in the spike, including its callees, minus the CPU time that the function
+takes in a part of the surroundings as long as the spike.
 
 To find the function of a spike, the search starts at the threads' first functions. It goes on to
 the callee with the largest additional CPU time, as long as this callee has at least the share
 MOST_OF_MORE of the spike's additional CPU time. The function at which the search ends is the
 function of the spike. It stands out if its share of the samples in the spike is significantly
-larger than its share of the samples in the surroundings (Fisher's exact test). If it does not stand
-out, the server did more of its usual work in the spike.
+larger than its share of the samples in the surroundings (Fisher's exact test). If the function does
+not stand out, the server did more of its usual work in the spike.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from runner.store import RunFolder
 
 MOST_OF_MORE = 0.5
 FEWEST_SAMPLES = 10
-"""Number of perf's samples that a spike must have so that its function is named."""
+"""The function of a spike is named only if perf took at least this many samples in the spike."""
 ALPHA = 0.01
 
 
@@ -46,7 +46,10 @@ class Timeline:
     load: str
     track: Track
     samples: pd.DataFrame
-    """The timeline's rows of `timeline_samples`: columns `t_s`, `cpu_ms`, `category`, `stack`."""
+    """The timeline's rows of `timeline_samples`.
+
+    The columns are `t_s`, `cpu_ms`, `category` and `stack`.
+    """
     duration_s: float
 
     @property
@@ -57,9 +60,9 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Function:
-    """The function of a spike, with its shares of the samples in the spike and around it.
+    """The function of a spike, with its shares of the samples in the spike and around the spike.
 
-    `more_ms` is its additional CPU time in the spike.
+    `more_ms` is the function's additional CPU time in the spike.
     """
 
     callers: tuple[str, ...]
@@ -73,9 +76,9 @@ class Function:
 
 @dataclass(frozen=True)
 class Ran:
-    """What a server ran in a spike more than around it.
+    """The work that took a server more CPU time in a spike than around the spike.
 
-    `samples` is the number of samples in the spike, and `more_ms` the additional CPU time.
+    `samples` is the number of samples in the spike, and `more_ms` is the additional CPU time.
     """
 
     number: int
@@ -86,14 +89,18 @@ class Ran:
     function: Function | None
     """The function of the spike.
 
-    None if there are too few samples, or if no function has most of the additional CPU time.
+    It is None if there are too few samples, or if no function has the share MOST_OF_MORE of the
+    additional CPU time.
     """
     kinds: Mapping[str, float]
-    """Additional CPU time in ms by kind of work, the largest first."""
+    """Additional CPU time in ms by kind of work, the largest value first."""
 
 
 def read_timelines(run: RunFolder) -> list[Timeline]:
-    """Return the timelines of a run in the order of its tables; empty if the run has none."""
+    """Return the timelines of a run in the order of its tables.
+
+    Return an empty list if the run has no timelines.
+    """
     windows = read_table(run, "timeline_windows")
     samples = dict(list(read_table(run, "timeline_samples").groupby("trial_id")))
     found = []
@@ -115,7 +122,8 @@ def read_timelines(run: RunFolder) -> list[Timeline]:
 
 
 def what_ran(timeline: Timeline) -> list[Ran]:
-    """Return, for each counted spike of a timeline, what ran in it more than around it."""
+    """Return, for each counted spike of a timeline, what took more CPU time in it than around it.
+    """
     return [
         _ran(timeline, number, spike)
         for number, spike in enumerate(timeline.track.spikes, start=1)
@@ -127,7 +135,8 @@ def what_ran(timeline: Timeline) -> list[Ran]:
 class _Beside:
     """The samples in a spike and in its surroundings.
 
-    CPU time in the surroundings is multiplied by `scale`, to compare it with that in the spike.
+    CPU time in the surroundings is multiplied by `scale`, so that it can be compared with CPU time
+    in the spike.
     """
 
     inside: pd.DataFrame
@@ -185,8 +194,8 @@ def _more_by(beside: _Beside, column: str) -> dict[str, float]:
 class _Node:
     """A function in the tree of call stacks, with its callees.
 
-    `inside` and `around` are the numbers of its samples in the spike and in the surroundings, and
-    `more_ms` is its additional CPU time.
+    `inside` and `around` are the numbers of the function's samples in the spike and in the
+    surroundings. `more_ms` is the function's additional CPU time.
     """
 
     inside: int = 0
@@ -227,7 +236,7 @@ def _nodes(root: _Node, stack: str) -> Iterator[_Node]:
 def _function(beside: _Beside, more_ms: float) -> Function | None:
     """Return the function of a spike, as explained in this module's docstring.
 
-    Return None if no function has most of the additional CPU time.
+    Return None if no function has the share MOST_OF_MORE of the additional CPU time.
     """
     root = node = _tree(beside)
     path: list[str] = []
@@ -262,5 +271,5 @@ def _stands_out(node: _Node, root: _Node) -> bool:
 
 
 def in_order(timelines: Sequence[Timeline]) -> list[Timeline]:
-    """Return the timelines sorted by their highest spike; the most prominent spike comes first."""
+    """Return the timelines sorted by their highest spike, the most prominent spike first."""
     return sorted(timelines, key=lambda each: (-each.highest, each.server))

@@ -1,4 +1,4 @@
-"""Figure of a timeline: a server's CPU use by the sampler, and what ran by perf's samples."""
+"""Figure of a timeline, with a server's CPU use (by the sampler) and what it ran (by perf)."""
 
 from __future__ import annotations
 
@@ -34,21 +34,19 @@ MOST_LANES = 6
 LANE_IN = 0.42
 LABEL_IN = 2.85
 LETTERS = 28
-"""Largest number of characters of a lane's name."""
+"""The name of a lane has at most this many characters."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Lane:
-    """A lane of the figure: the CPU use of a kind of work, or of a spike's function, in each
-    window.
-    """
+    """A lane of the figure, with the CPU use in each window of a kind of work or of a function."""
 
     name: str
     cpu_pct: Floats
 
 
 def timelines_of(tables: Tables) -> list[Timeline]:
-    """Return the timelines of a run; the timeline with the most prominent spike comes first."""
+    """Return the timelines of a run, the timeline with the most prominent spike first."""
     return [] if tables.folder is None else in_order(read_timelines(tables.folder))
 
 
@@ -61,8 +59,8 @@ def has_timelines(tables: Tables) -> bool:
 def ran(tables: Tables) -> Chart:
     """Return the chart of the timeline that has the most prominent spike.
 
-    In the chart's frame, `panel` is `CPU`, a kind of work or a function, `x` is the end of a
-    window, and `y` is its CPU use in % of a core.
+    In the chart's frame, `panel` is `CPU`, a kind of work or a function. `x` is the end of a
+    window, and `y` is the CPU use in this window, in % of a core.
     """
     found = timelines_of(tables)
     if not found:
@@ -86,7 +84,7 @@ def ran(tables: Tables) -> Chart:
 
 
 def _title(timeline: Timeline, spikes: Sequence[Ran]) -> str:
-    """Return a title that names the function that ran in a spike, if one stands out."""
+    """Return a title, which names the function of a spike if some function stands out."""
     named = [each for each in spikes if each.function is not None and each.function.stands_out]
     if named:
         top = max(named, key=lambda each: each.more_ms)
@@ -99,7 +97,8 @@ def _title(timeline: Timeline, spikes: Sequence[Ran]) -> str:
 
 
 def _lanes(timeline: Timeline, spikes: Sequence[Ran]) -> list[_Lane]:
-    """Return the lanes: first functions of spikes, then the kinds of work with most CPU time."""
+    """Return the lanes: first the functions of spikes, then the kinds of work with most CPU time.
+    """
     samples = timeline.samples
     functions = {
         each.function.name: None
@@ -125,7 +124,7 @@ def _runs(samples: pd.DataFrame, function: str) -> pd.Series[bool]:
 
 
 def _cpu_pct(timeline: Timeline, samples: pd.DataFrame) -> Floats:
-    """Return the CPU use that samples show in each window of the sampler, in % of a core."""
+    """Return the CPU use in each window of the sampler according to `samples`, in % of a core."""
     windows = timeline.track.windows
     edges = np.append(windows.start_s, windows.end_s[-1:])
     used_ms, _ = np.histogram(samples["t_s"], bins=edges, weights=samples["cpu_ms"])
@@ -187,7 +186,7 @@ def _draw_cpu(ax: Axes, timeline: Timeline, spikes: Sequence[Ran], color: str) -
 
 
 def _draw_lanes(ax: Axes, timeline: Timeline, lanes: Sequence[_Lane], color: str) -> None:
-    """Draw the CPU use of each lane as steps, and write its maximum beside it.
+    """Draw the CPU use of each lane as steps, and write the maximum beside the lane.
 
     All lanes have the same scale.
     """

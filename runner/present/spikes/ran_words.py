@@ -12,25 +12,28 @@ from runner.present.spikes.ran import FEWEST_SAMPLES, Function, Ran, Timeline
 from runner.profiled import KERNEL
 
 LONGEST_NAME = 60
-"""Largest number of characters of a function's name in a sentence; a table has the whole name."""
+"""A function's name has at most this many characters in a sentence; a table has the whole name."""
 CALLERS = 3
-"""Largest number of callers that a row names."""
+"""A row names at most this many callers."""
 KINDS = 3
-"""Largest number of kinds of work that a row names."""
+"""A row names at most this many kinds of work."""
 
 
 def short_function(name: str, longest: int = LONGEST_NAME) -> str:
     """Return a function's name without the suffix of kernel functions.
 
-    If it is too long, its beginning is cut off, because a name begins with the module and ends with
-    the function.
+    If the name is too long, its beginning is cut off, because a name begins with the module and
+    ends with the function itself.
     """
     plain = printable(name.removesuffix(KERNEL))
     return plain if len(plain) <= longest else f"…{plain[1 - longest :]}"
 
 
 def timeline_words(timeline: Timeline, ran: Sequence[Ran], load: str) -> str:
-    """Return how a timeline was measured, and how many spikes it has; `load` is in words."""
+    """Return sentences on how a timeline was measured, and how many spikes it has.
+
+    `load` is the load in words.
+    """
     spikes = plural(len(ran), "spike") if ran else "no spike"
     return (
         f"{timeline.server} was loaded once more for {timeline.duration_s:.0f} s ({load}) while "
@@ -40,7 +43,7 @@ def timeline_words(timeline: Timeline, ran: Sequence[Ran], load: str) -> str:
 
 
 def ran_words(each: Ran) -> str:
-    """Return a sentence on what took more CPU time in a spike than around it."""
+    """Return a sentence on the work that took more CPU time in a spike than around the spike."""
     spike = each.spike
     begin = (
         f"Spike {each.number} (at {spike.start_s:.2f} s, {spike.length_s:.2f} s long) took "
@@ -65,7 +68,7 @@ def _usual_words(found: Function) -> str:
 
 
 def ran_table(ran: Sequence[Ran]) -> pd.DataFrame:
-    """Return a table with a row for each spike: its function and its kinds of work."""
+    """Return a table with a row for each spike, with the spike's function and kinds of work."""
     return pd.DataFrame([_row(each) for each in ran])
 
 

@@ -1,4 +1,4 @@
-"""Figure of the CPU use of several servers under one long load, over one time axis."""
+"""Figure of the CPU use of several servers under one long load, with a common time axis."""
 
 from dataclasses import replace
 from typing import Any
@@ -19,7 +19,7 @@ from runner.present.spikes.coincidence import Events
 from runner.present.spikes.view import View, view
 
 LONG_S = 20.0
-"""Length of the shortest load that is shown, in seconds."""
+"""Only loads that last at least this many seconds are shown."""
 NO_LONG_TRIAL = (
     f"No trial of this run has a load of {LONG_S:g} s or more at an offered rate on a whole core."
 )
@@ -30,7 +30,7 @@ MOST_SERVERS = 4
 def long_trials(tables: Tables) -> pd.DataFrame:
     """Return one trial per server of the first long load at a constant offered rate on whole cores.
 
-    Only under such a load a peak is due to the server alone, because no quota limits the peak and
+    Only under such a load is a peak due to the server alone, because no quota limits the peak and
     no slice begins during the load. The frame is empty if the run has no such load.
     """
     sampled = tables.resources.loc[tables.resources["subject"] == "server", "trial_id"]
@@ -120,7 +120,8 @@ def _times(count: int) -> str:
 
 
 def _sentences(shown: dict[Any, View]) -> str:
-    """Return each server's mean and peak CPU use, and its numbers of spikes and collections."""
+    """Return a sentence per server: mean and peak CPU use, and numbers of spikes and collections.
+    """
     found = []
     for server, each in shown.items():
         row = each.case.row
@@ -141,7 +142,7 @@ def _sentences(shown: dict[Any, View]) -> str:
 def _draw(chart: Chart, shown: dict[Any, View]) -> Figure:
     """Draw the CPU use of all servers in one panel.
 
-    Below it, draw a lane with the pauses of each server's garbage collector.
+    Below this panel, draw a lane for each server with the pauses of its garbage collector.
     """
     pauses = {
         str(server): kind
@@ -186,7 +187,7 @@ def _draw_cpu(ax: Axes, chart: Chart, shown: dict[Any, View], longest_s: float) 
 
 
 def _draw_pauses(ax: Axes, pauses: dict[str, Events], looks: Any, longest_s: float) -> None:
-    """Draw the pauses of each garbage collector as bars, whose height shows the pause time."""
+    """Draw the pauses of each garbage collector as bars; the height of a bar is the pause time."""
     for lane, (server, kind) in enumerate(pauses.items()):
         amounts_ms = kind.amounts_ms
         if amounts_ms is None:

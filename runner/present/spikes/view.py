@@ -1,4 +1,7 @@
-"""Trials for the page about CPU spikes: one trial in detail, and a survey with a row per trial."""
+"""Prepare trials for the page about CPU spikes.
+
+The page shows one trial in detail, and a survey with a row per trial.
+"""
 
 import math
 from dataclasses import dataclass
@@ -20,7 +23,7 @@ SUBJECTS = ("server", "generator", "database")
 class View:
     """A trial, and the part of its load that is displayed, from `start_s` to `stop_s`.
 
-    Spikes, events and the test of coincidence cover the whole load, whatever part is displayed.
+    Spikes, events and the test of coincidence cover the whole load, even if a part is displayed.
     """
 
     case: Case
@@ -29,7 +32,7 @@ class View:
     tracks: dict[str, Track]  # CPU use by subject, the server first
     events: tuple[Events, ...]
     hindrances: tuple[Hindrance, ...]  # what held the server back
-    # the cause of each spike of the server, in the order of the spikes
+    # the cause of each of the server's spikes, in the order of the spikes
     explanations: tuple[Explanation, ...]
     start_s: float
     stop_s: float
@@ -42,7 +45,10 @@ class View:
 
     @property
     def numbered(self) -> dict[int, Spike]:
-        """The server's spikes in the displayed part, by their number in the whole load (from 1)."""
+        """The server's spikes in the displayed part: number of the spike -> spike.
+
+        Spikes are numbered from 1 over the whole load.
+        """
         every = enumerate(self.server.spikes, start=1)
         return {
             number: spike for number, spike in every if spike.overlaps(self.start_s, self.stop_s)
@@ -50,7 +56,7 @@ class View:
 
     @property
     def highest(self) -> int | None:
-        """The number of the highest spike in the displayed part that counts; None without one."""
+        """The number of the highest counted spike in the displayed part; None if there is none."""
         counted = {
             number: spike.height_pct
             for number, spike in self.numbered.items()
@@ -73,9 +79,9 @@ def view(
 ) -> View:
     """Return the view of a sealed trial from `start_s` to `stop_s` of its load.
 
-    0 and 0 mean the whole load. `why` is a sentence that says why the trial is shown. Raise
-    LabError if there is no such trial, if its server was not sampled, or if the seconds are outside
-    its load.
+    If both are 0, the view shows the whole load. `why` is a sentence that says why the trial is
+    shown. Raise LabError if there is no such trial, if its server was not sampled, or if the
+    seconds are outside its load.
     """
     case = choose(tables, trial_id)
     samples = tables.resources[tables.resources["trial_id"] == trial_id]
@@ -115,9 +121,10 @@ def view(
 def surroundings(
     samples: pd.DataFrame, server: Track, held: tuple[Hindrance, ...], duration_s: float
 ) -> Surroundings:
-    """Return the data by which a trial's spikes are explained.
+    """Return the data from which a trial's spikes are explained.
 
-    `samples` are the trial's rows of the resources table, and `held` what held the server back.
+    `samples` are the trial's rows of the resources table. `held` are the stretches in which
+    something held the server back.
     """
     return Surroundings(
         server=server,
@@ -130,9 +137,9 @@ def surroundings(
 def windows(shown: View) -> pd.DataFrame:
     """Return a tidy frame of a trial, with a row per window of the sampler and per subject.
 
-    The columns are those of the resources table and two more: `baseline_pct` is NaN for subjects
-    without a baseline, and `spike` is the number of the server's spike to which the window belongs
-    (0 outside spikes).
+    The columns are those of the resources table and two additional columns. `baseline_pct` is NaN
+    for subjects without a baseline. `spike` is the number of the server's spike to which the window
+    belongs, or 0 outside spikes.
     """
     frame = shown.samples.reset_index(drop=True).assign(baseline_pct=np.nan, spike=0)
     for subject, found in shown.tracks.items():
@@ -163,8 +170,8 @@ def survey(tables: Tables) -> pd.DataFrame:
     the mean CPU use if the peak is unknown. `seconds` is the time in which spikes are counted,
     `spikes` is the number of counted spikes, and `spike_s` is their total length. `settling` is the
     number of spikes at the start of the load or of a slice. The columns OF_SPIKE describe the most
-    prominent counted spike; they are NaN if there is none. `gc_per_s` is NaN if the server reports
-    no garbage collector.
+    prominent counted spike; they are NaN if no spike was counted. `gc_per_s` is NaN if the server
+    reports no garbage collector.
     """
     trials = sealed_trials(tables.trials).sort_values(["load_order", "trial_order"])
     samples = dict(
@@ -194,9 +201,9 @@ def survey(tables: Tables) -> pd.DataFrame:
 def most_pronounced(found: pd.DataFrame) -> str:
     """Return the id of the trial of a survey that has the most prominent spike.
 
-    If there are no spikes, return the trial with the highest peak. Trials that are too short to be
-    searched for spikes are considered only if all trials are too short. Return an empty text if
-    there are no trials.
+    If there are no spikes, return the trial with the highest peak. Trials that are too short to
+    look for spikes are considered only if all trials are too short. Return an empty text if there
+    are no trials.
     """
     if found.empty:
         return ""

@@ -1,4 +1,4 @@
-"""Texts about a trial's CPU spikes, and about how often each server spikes.
+"""Write texts about a trial's CPU spikes, and about how often each server spikes.
 
 All texts are computed.
 """
@@ -34,7 +34,7 @@ FULL = 0.9
 
 
 def why(found: pd.DataFrame, trial_id: str) -> str:
-    """Return why a trial of a survey is shown, if the user did not choose a trial."""
+    """Return the reason why a trial of a survey is shown although the user chose no trial."""
     row = found[found["trial_id"] == trial_id].iloc[0]
     short = int((found["seconds"] == 0).sum())
     long_enough = len(found) - short
@@ -54,7 +54,7 @@ def why(found: pd.DataFrame, trial_id: str) -> str:
 
 
 def trial_words(view: View) -> str:
-    """Return which trial this is, how it was loaded, why it is shown, and its limit."""
+    """Return sentences that name the trial, its load, why it is shown, and its limit."""
     return f"{evidence.trial_words(view.case)} {view.why} {evidence.verdict_words(view.case)}"
 
 
@@ -64,7 +64,7 @@ def peak_words(view: View) -> str:
 
 
 def spike_words(view: View) -> str:
-    """Return how many spikes the server has, what a spike is, and the server's CPU peaks."""
+    """Return sentences on the number of the server's spikes, what a spike is, and CPU peaks."""
     server = view.server
     if math.isnan(server.deviation):
         windows = plural(len(server.windows.value), "window")
@@ -129,7 +129,7 @@ def spike_table(view: View) -> pd.DataFrame:
 
 
 def hindrance_words(view: View) -> str:
-    """Return how often something held the server back, and what that means for other numbers."""
+    """Return sentences on how often something held the server back, and what follows from this."""
     if not view.hindrances:
         return (
             "Nothing is known to have held the server back: it was not stopped, and stolen, "
@@ -163,13 +163,14 @@ def _was_caught_up(view: View, held: Hindrance) -> bool:
 
 
 def _slowest_ms(probe: pd.DataFrame, held: Hindrance) -> float:
-    """Return the longest response time of the probe's requests that were due in a stretch."""
+    """Return the longest response time, in ms, of the probe's requests that were due in a stretch.
+    """
     due = probe["ok"] & probe["t_s"].between(held.start_s, held.end_s)
     return float(probe.loc[due, "latency_ms"].max())
 
 
 def coincidence_words(view: View) -> str:
-    """Return which kinds of events coincide with the spikes more than by chance."""
+    """Return a sentence that names the kinds of events that coincide with spikes beyond chance."""
     if not view.server.counted:
         return "There is no spike to compare with other events; the table lists the events."
     tied = [kind.kind for kind in view.events if kind.p_holm <= ALPHA]
@@ -184,7 +185,7 @@ def coincidence_words(view: View) -> str:
 def coincidence_table(view: View) -> pd.DataFrame:
     """Return a table of how often the spikes overlap events of each kind, compared with chance.
 
-    Kinds about which nothing is known have a row that says so.
+    If nothing is known about a kind, its row says so.
     """
     spikes = len(view.server.counted)
     rows = []
@@ -206,7 +207,7 @@ def coincidence_table(view: View) -> pd.DataFrame:
 
 
 def reading(kind: Events, spikes: int) -> str:
-    """Return in a few words what the overlap of spikes with a kind of event means."""
+    """Return a few words that say what the overlap of spikes with a kind of event means."""
     if not spikes:
         return "there is no spike"
     if not kind.count:
@@ -221,7 +222,7 @@ def reading(kind: Events, spikes: int) -> str:
 
 
 def limits(view: View) -> tuple[str, ...]:
-    """Return sentences on what this page cannot show about this trial."""
+    """Return sentences on what the page about CPU spikes cannot show about this trial."""
     return tuple(
         sentence
         for sentence in (
@@ -257,9 +258,9 @@ def _on_a_full_server(view: View) -> str:
 
 
 def _on_events(view: View) -> Iterator[str]:
-    """Yield sentences on kinds of events that are not known well.
+    """Yield sentences on kinds of events about which too little is known.
 
-    They are known too coarsely, not at all, or only for the whole machine.
+    Such events are known only coarsely, not at all, or only for the whole machine.
     """
     lengths_s = [spike.length_s for spike in view.server.counted]
     usual_s = float(pd.Series(lengths_s, dtype=float).median())
@@ -339,9 +340,10 @@ def control_table(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def control_words(found: pd.DataFrame, trial_id: str) -> str:
-    """Return how often the trial's server spikes under its load, compared with other servers.
+    """Return sentences that compare how often the trial's server and other servers spike.
 
-    The other servers are listed in two groups: without and with a garbage collector.
+    All servers are compared under the load of the trial. The other servers are listed in two
+    groups: without and with a garbage collector.
     """
     collects = found["gc_per_s"].notna().groupby(found["server"]).transform("any")
     shown = found["trial_id"] == trial_id

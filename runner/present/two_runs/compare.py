@@ -297,7 +297,7 @@ def samples_of(
     for run_number, cells in enumerate(runs, start=1):
         for cell, trials in cells.items():
             sealed = sealed_trials(trials)
-            # Include the run in the name of a block, because blocks of different runs are unrelated.
+            # Name blocks by run, too, because blocks of different runs are unrelated.
             blocks = [f"{run_number} {block}" for block in sealed["block"]]
             for quantity in OF_TWO_RUNS:
                 if is_the_servers(sealed, quantity) and (sealed[quantity.column] > 0).any():
