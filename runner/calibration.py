@@ -1,6 +1,6 @@
 """The load generators' ceilings on this machine, as measured by `bench calibrate`.
 
-A fingerprint says to which machine they belong.
+A fingerprint says to which machine the ceilings belong.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from runner.model import Cell
 from runner.store import data_folder, decode, read_json, write_json
 from runner.verdict.limits import Limit
 
-FEWEST_OF_A_CEILING = 3  # trials that a ceiling needs before a verdict relies on it
+FEWEST_OF_A_CEILING = 3  # a verdict relies on a ceiling only if it was measured in so many trials
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Ceiling:
     tool: str
     load_model: str
     mode: str
-    connections: int  # connections of wrk, virtual users of k6
-    rps: float  # median of the trials' rates; the rate of an open load is its highest step's
+    connections: int  # number of connections for wrk, and of virtual users for k6
+    rps: float  # median of the trials' rates; for an open load, the rates of the highest step
     rps_min: float
     rps_max: float
     trials: int
@@ -38,7 +38,7 @@ class Ceiling:
 
     @property
     def known(self) -> bool:
-        """True if the generator was the limit, in enough trials to rule out a noisy moment."""
+        """True if the generator was the limit, and enough trials rule out a noisy moment."""
         return self.verdict == Limit.GENERATOR.verdict and self.trials >= FEWEST_OF_A_CEILING
 
     @property
@@ -59,14 +59,15 @@ class Calibration:
     ceilings: tuple[Ceiling, ...]
 
     def as_json(self) -> dict[str, JsonValue]:
-        """Return the calibration in the form of a manifest's entry and of calibration.json."""
+        """Return the calibration in the form that manifests and calibration.json contain."""
         ceilings: list[JsonValue] = [asdict(ceiling) for ceiling in self.ceilings]
         return {**asdict(self), "ceilings": ceilings}
 
     def valid_for(self, machine: Machine, tools: Mapping[str, str], generator_cpus: int) -> bool:
-        """True if the calibration was made under these conditions.
+        """Return whether the calibration was made under these conditions.
 
-        They are the same machine, versions of the tools, and number of the generator's CPUs.
+        The conditions are the machine, the versions of the tools, and the number of the generator's
+        CPUs.
         """
         same_tools = all(
             self.tools.get(name, version) == version for name, version in tools.items()
@@ -81,8 +82,8 @@ class Calibration:
         """Return the ceiling for a cell's tool, load model and mode.
 
         Take the ceilings with the nearest lower and the nearest higher number of connections, and
-        return the higher ceiling. Return None if the generator was not the limit at both of them,
-        because then a higher rate than the measured rate may be possible.
+        return the higher of these two ceilings. Return None if the generator was not the limit in
+        one of them, because then the generator may be able to exceed the measured rate.
         """
         kind = attrgetter("tool", "load_model", "mode")
         alike = sorted(
@@ -104,7 +105,7 @@ def save_calibration(calibration: Calibration, *, of_hosts: bool = False) -> Non
 
 
 def load_calibration(*, of_hosts: bool = False) -> Calibration | None:
-    """Return the calibration; None if there is none.
+    """Return the calibration; None if none has been made yet.
 
     Raise LabError if the file is damaged.
     """

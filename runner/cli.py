@@ -33,7 +33,7 @@ app = typer.Typer(
 )
 
 SIGNALLED = 128
-"""Added to a signal's number, this is the exit code of a program that the signal ended."""
+"""If a signal ends a program, the exit code is this number plus the number of the signal."""
 DISTRIBUTION = "web-bench-lab"
 """Name of the installed package."""
 FORWARDED = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -83,10 +83,10 @@ def lab(
 def _end_with(number: int, _frame: FrameType | None) -> NoReturn:
     """End the program with the exit code by which a shell reports a signal.
 
-    It ends by an exception, so that open folders and processes are cleaned up.
+    Raise an exception to end the program, so that open folders and processes are cleaned up.
     """
     name = signal.Signals(number).name
-    # A buffered stream may be in use by the code that the signal interrupts.
+    # Write without a buffered stream, which the code that the signal interrupts may be using.
     os.write(2, f"{name} ended this command before its result.\n".encode())
     sys.exit(SIGNALLED + number)
 
@@ -101,8 +101,8 @@ def _clean_up_on_signals() -> None:
 def main() -> None:
     """Run the command line; print an error as one sentence, never a traceback.
 
-    If the locale is not UTF-8, restart in Python's UTF-8 mode, because paths with other letters
-    could not be opened.
+    If the locale is not UTF-8, restart in Python's UTF-8 mode. Otherwise paths with letters that
+    the locale lacks could not be opened.
     """
     if sys.getfilesystemencoding() != "utf-8":
         os.environ["PYTHONUTF8"] = "1"  # instruments and kernels of notebooks inherit the variable

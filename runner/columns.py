@@ -1,4 +1,4 @@
-"""The columns of a run's tables, from columns.csv. The digest writes them, and readers use them.
+"""The columns of a run's tables, as columns.csv describes them.
 
 This module imports nothing from this project.
 """
@@ -43,7 +43,7 @@ class Column:
     optional: str
     """`yes` if older runs, or runs made elsewhere, may lack the column.
 
-    Its values are then unknown.
+    If a run lacks the column, the column's values are unknown.
     """
     meaning: str
 

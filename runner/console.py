@@ -1,6 +1,6 @@
 """Terminal output: tables on stdout, progress and notes on stderr.
 
-If the output is not a terminal, it is plain text.
+If the output does not go to a terminal, it is plain text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _LEVELS = {"ok": "green", "warning": "yellow", "missing": "red", "failed": "red"}
 NOTED_EVERY_S = 30.0
-"""Time between two notes about a set-up, if the output is not a terminal."""
+"""If the output does not go to a terminal, a note about a set-up is printed this often."""
 out = rich.console.Console(highlight=False)
 err = rich.console.Console(stderr=True, highlight=False, soft_wrap=True)
 """Console on stderr. Like `out`, it is coloured only on a terminal and without NO_COLOR."""
@@ -39,7 +39,7 @@ if not out.is_terminal:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print a table; its texts that name a level, such as `warning`, are coloured."""
+    """Print a table; colour those of its texts that name a level, such as `warning`."""
     shown = Table(
         title=escape(title), title_justify="left", box=rich.box.SIMPLE_HEAD, pad_edge=False
     )
@@ -59,7 +59,7 @@ def frame(title: str, texts: Any) -> None:
 
 
 def note(*lines: str) -> None:
-    """Print lines on stderr, so that stdout has only the result."""
+    """Print lines on stderr, so that stdout contains only the result."""
     for line in lines:
         err.print(escape(line))
 
@@ -84,10 +84,10 @@ def rate_words(metrics: Mapping[str, Any], *, is_open: bool) -> Iterator[str]:
 
 
 def time_words(metrics: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a trial's median, p95 and p99.
+    """Yield a trial's median, p95 and p99 of the response times.
 
-    A percentile that the number of requests does not support is left out. If p99 is left out, the
-    highest supported percentile is added.
+    A percentile is left out if the trial has too few requests for it. If p99 is left out, the
+    highest percentile for which there are enough requests is added.
     """
     carried = carried_percent(metrics["requests"]) or 0
     columns: dict[float, str] = {50: "latency_p50_ms"}
@@ -100,7 +100,7 @@ def time_words(metrics: Mapping[str, Any]) -> Iterator[str]:
 
 
 class FileProgress(Progress):
-    """A bar of the bytes of a file that were read; nothing if the output is not a terminal."""
+    """A bar that shows how much of a file has been read; nothing if there is no terminal."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -122,7 +122,7 @@ class FileProgress(Progress):
 
 
 class SetupProgress(Progress):
-    """Display of the program that is being set up, with the time that this has taken.
+    """Display of the program that is being set up, with the time that the set-up has taken so far.
 
     Without a terminal, print a line when the set-up of a program begins, and then every 30 s.
     """
@@ -162,7 +162,7 @@ class TrialProgress(Progress):
             TextColumn("{task.fields[what]}"),
             TextColumn("{task.fields[left]}"),
             console=err,
-            # Updating twice a second is enough, because the display shares the generator's CPUs.
+            # Update only twice a second, because the display uses the generator's CPUs.
             refresh_per_second=2,
             disable=not err.is_terminal,
         )

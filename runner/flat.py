@@ -1,8 +1,8 @@
 """Convert cells and loads to flat columns for the disk, and back.
 
-trial.json, run.json and the tables have these columns, and other programs read them. Columns that a
-load does not need are empty. Within the lab a load is a shape (`runner/shapes.py`). `Cell` and
-`Load` use this module when they are stored and read.
+trial.json, run.json and the tables contain these columns, because other programs can read them.
+Columns that a load does not need are empty. Within the lab, a load is a shape
+(`runner/shapes.py`). `Cell` and `Load` use this module when they are stored and read.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class LoadColumns:
 
 
 def columns_of_shape(shape: Shape, tool: Tool) -> dict[str, Any]:
-    """Return the columns of CellColumns that a shape fills; all others are empty."""
+    """Return those columns of CellColumns that a shape fills; all other columns are empty."""
     users: dict[str, Any] = {users_column(tool, shape.load_model): shape.users}
     match shape:
         case Closed():
@@ -126,7 +126,7 @@ def columns_of_shape(shape: Shape, tool: Tool) -> dict[str, Any]:
 
 
 def shape_of(columns: CellColumns) -> Shape:
-    """Return the shape that columns describe; raise ValueError if a column is missing."""
+    """Return the shape that the columns describe; raise ValueError if a needed column is empty."""
     size_column = users_column(columns.tool, columns.load_model)
     users = columns.connections if size_column == "connections" else columns.vus
     if columns.objective is not None:
@@ -153,7 +153,7 @@ def shape_of(columns: CellColumns) -> Shape:
 
 
 def columns_of_form(form: Form, slices: int | None) -> dict[str, Any]:
-    """Return the columns of LoadColumns that a form fills; all others are empty."""
+    """Return those columns of LoadColumns that a form fills; all other columns are empty."""
     length_column = "duration_s" if slices is None else "slice_s"
     match form:
         case Iterations():
@@ -182,7 +182,7 @@ def columns_of_form(form: Form, slices: int | None) -> dict[str, Any]:
 
 
 def form_of(columns: LoadColumns) -> Form:
-    """Return the form that columns describe; raise ValueError if a column is missing."""
+    """Return the form that the columns describe; raise ValueError if a needed column is empty."""
     if columns.objective is not None:
         return Bisections(
             columns.objective,
@@ -212,7 +212,7 @@ def form_of(columns: LoadColumns) -> Form:
 
 
 def size_of(columns: LoadColumns) -> tuple[SizeColumn, tuple[int, ...]]:
-    """Return the name of the column that holds a load's users, and its values."""
+    """Return the name of the column that holds a load's numbers of users, and these numbers."""
     if columns.connections:
         return "connections", columns.connections
     return "vus", columns.vus

@@ -14,16 +14,16 @@ SizeColumn = Literal["vus", "connections"]
 
 
 LEAD_S = 0.5
-"""Time for which vegeta and oha send requests before the load begins.
+"""vegeta and oha send requests for this long before the load begins.
 
-In this time they open their connections. Meanwhile vegeta's requests are late by 80 ms and more.
-Because of the lead, these delays do not fall into the load itself.
+In this time they open their connections, and vegeta's requests are late by 80 ms and more. Because
+of this lead, the delays do not fall into the load itself.
 """
 GENERATOR_LATE_S = 0.01
 """A request of an open load counts as late if it begins this long after it was due.
 
-The timer by which a generator ends a load may be late by as much. The largest delay observed was
-1.5 ms, of k6 at 2,000 requests/s.
+The timer by which a generator ends a load may be late by as much. The largest observed delay was
+1.5 ms. It was k6's delay at 2,000 requests/s.
 """
 
 
@@ -34,24 +34,29 @@ class Traits:
     size_column: SizeColumn
     """Column of the table of trials that holds the number of a closed load's users."""
     keeps_requests: bool
-    """True if the raw file has every request, so that rates and response times by second are known.
+    """True if the raw file contains every request.
+
+    Then rates and response times are known for each second.
     """
     raw_files: tuple[str, ...]
     """Base names of a load's raw files: the requests, if the generator keeps them, and a summary.
     """
     says_connecting: bool = True
-    """True if its raw file says which requests opened a connection.
+    """True if the generator's raw file says which requests opened a connection.
 
-    Otherwise the use of connections is proven by the number of connections that were accepted.
+    Otherwise the number of connections that were accepted proves how connections were used.
     """
     says_statuses: bool = False
-    """True if the generator's summary has the number of answers of each status, and their bytes."""
+    """True if the generator's summary contains the number of answers by status, and their bytes."""
     is_optional: bool = False
     """True if `make setup` leaves the generator out, because only its own workloads need it."""
     most_rps: float = math.inf
-    """The highest rate of an open load at which the generator begins requests one by one."""
+    """Up to this rate of an open load, the generator begins requests one by one, not in bursts."""
     runs_scripts: bool = False
-    """True if the generator runs scripts, with iterations, virtual users, times to first bytes."""
+    """True if the generator runs scripts.
+
+    Its loads then have iterations and virtual users, and it measures times to first bytes.
+    """
     keeps_connections_by_itself: bool = True
     """True if the generator keeps connections by default, so that a load's name needs no mode."""
     whole_seconds: bool = False
@@ -59,11 +64,11 @@ class Traits:
     is_divisible: bool = True
     """True if several generators can share a load."""
     lead_s: float = 0.0
-    """Seconds for which an open load is sent before it counts."""
+    """An open load is sent for so many seconds before it counts."""
     late_s: float = 0.0
-    """Seconds after the planned end of an open load in which delayed requests may still begin."""
+    """Delayed requests may begin for so many seconds after the planned end of an open load."""
     between_slices_s: float = 1.0
-    """Seconds that the generator needs, roughly, between two slices to end and to start again."""
+    """Between two slices, the generator needs about so many seconds to end and to start again."""
 
 
 TRAITS: dict[str, Traits] = {
@@ -120,13 +125,14 @@ def is_sized_by_connections(tool: object) -> bool:
 
 
 def users_column(tool: object, load_model: str) -> SizeColumn:
-    """Return the column of the trials that holds the number of a load's users.
+    """Return the column of the table of trials that holds the number of a load's users.
 
-    For an open load, this number is not its size, but the highest number of users that may run.
+    For an open load, this number is not the size of the load, but the highest number of users that
+    may run.
     """
     return traits_of(tool).size_column if load_model == "closed" else "vus"
 
 
 def traits_of(tool: object) -> Traits:
-    """Return the traits of a generator; defaults for a generator that the lab does not drive."""
+    """Return the traits of a generator; if the lab does not drive it, return default traits."""
     return TRAITS.get(str(tool), _UNKNOWN)

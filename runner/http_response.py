@@ -1,9 +1,9 @@
 """Parse HTTP/1 responses from bytes as they arrive (RFC 9112); no other module parses them.
 
-The probe and the poll of /stats feed bytes to a `ResponseReader` without waiting. The contract and
-the start of servers use `read_response`, which waits. The library h11 is not used, because it takes
-sixteen times the CPU time, and accepts lines that end in a bare LF (docs/decisions.md). Tests
-compare the two parsers.
+The probe and the poll of /stats feed bytes to a `ResponseReader` without waiting. The checks of the
+contract and the start of servers use `read_response`, which waits. The library h11 is not used,
+because it takes sixteen times as much CPU time, and accepts lines that end in a bare LF
+(docs/decisions.md). Tests compare this parser with h11.
 """
 
 import re
@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 RECEIVE_BYTES = 65_536
-MOST_BYTES = (
-    1 << 24
-)  # longest response that is read completely; answers to the lab's own requests are small
+MOST_BYTES = 1 << 24  # longer responses are refused; answers to the lab's own requests are small
 _END = b"\r\n\r\n"
 _STATUS_LINE = re.compile(r"HTTP/1\.([0-9]) ([0-9]{3})(?![0-9])")
 _FOLD = re.compile(r"\r\n[ \t]+")
-"""A header value that continues on the next line: read as a space (RFC 9112, section 5.2)."""
+"""The line break in a header value that continues on the next line.
+
+It is read as a space (RFC 9112, section 5.2).
+"""
 _FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\0\r\n]*?)[ \t]*")
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]+")
 
@@ -31,16 +32,17 @@ class Response:
     status: int
     headers: Mapping[str, str]  # names in lower case; if a name has several lines, the last counts
     kept: bool  # True if the server keeps the connection
-    length: int | None  # bytes of the body; None if chunks or the connection's end delimit it
+    length: int | None  # bytes of the body; None if chunks or the connection's end show its length
     chunked: bool
     body: bytes
 
 
 @lru_cache(16)
 def parse_head(text: bytes) -> Response:
-    """Parse a head without its final blank line; raise ValueError if it is not HTTP/1.
+    """Parse the head of a response, without its final blank line.
 
-    Results are cached, because a server's responses have the same head until its Date changes.
+    Raise ValueError if it is not HTTP/1. Results are cached, because a server's responses have the
+    same head until the header Date changes.
     """
     first, *lines = _FOLD.sub(" ", text.decode("latin-1")).split("\r\n")
     matched = _STATUS_LINE.match(first)
@@ -86,7 +88,10 @@ def _headers(lines: Sequence[str]) -> dict[str, str]:
 
 
 class ResponseReader:
-    """The responses of one connection: `feed` accepts bytes, `take` returns complete responses."""
+    """Reads the responses of one connection.
+
+    `feed` accepts bytes, and `take` returns complete responses.
+    """
 
     def __init__(self) -> None:
         self.pending = b""  # received bytes after the last returned response
@@ -103,10 +108,10 @@ class ResponseReader:
     def take(self, *, head_only: bool = False, interim: bool = False) -> Response | None:
         """Return the next response; None if it is incomplete.
 
-        With `head_only`, read no body, as for an answer to HEAD. A response with a status below 200
-        announces another response. It is skipped unless `interim` is True. Raise
-        ConnectionResetError if the connection ended early, and ValueError for bytes that are not
-        HTTP.
+        With `head_only`, read no body, because an answer to HEAD has none. A response with a status
+        below 200 announces another response, and is skipped unless `interim` is True. Raise
+        ConnectionResetError if the connection ended before the end of the response, and ValueError
+        for bytes that are not HTTP.
         """
         while self._head is None:
             text, end, rest = self.pending.partition(_END)
@@ -179,8 +184,8 @@ def read_response(
 ) -> Response:
     """Return the next response from a blocking socket.
 
-    Raise OSError if the connection fails or ends early. Raise ValueError for bytes that are not
-    HTTP, and for a response of more than MOST_BYTES.
+    Raise OSError if the connection fails, or ends before the end of the response. Raise ValueError
+    for bytes that are not HTTP, and for a response of more than MOST_BYTES.
     """
     while (response := reader.take(head_only=head_only, interim=interim)) is None:
         if len(reader.pending) > MOST_BYTES:

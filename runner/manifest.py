@@ -1,8 +1,8 @@
 """The manifest of a run (run.json): its campaign, programs, tools and machine.
 
-The types are lenient, because a run of another version may lack a field, or have further fields.
-A missing field gets a default. An unknown field is kept, and written again.
-`Manifest.differences_from` compares the conditions of two runs.
+The types are lenient, because the manifest of another version may lack a field, or contain further
+fields. A missing field gets a default. An unknown field is kept, so that it is not lost when the
+manifest is written again. `Manifest.differences_from` compares the conditions of two runs.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from runner.measurement import Placement
 
 THE_DATABASE = "the database"  # name of the database in a list of servers
 MACHINE_FACTS = ("cpu_model", "cpus", "kernel", "governor", "turbo", "hypervisor")
-"""Facts of a machine on which measured numbers depend.
+"""Those facts of a machine on which measured numbers depend.
 
-`Machine.fingerprint` adds the memory, rounded to GiB.
+`Machine.fingerprint` also contains the memory, rounded to GiB.
 """
 BYTES_OF_A_GIB = 2**30
 
@@ -55,12 +55,12 @@ class Condition(StrEnum):
 
 
 IF_BOTH_KNOW = {Condition.COMPILER}
-"""Conditions that are compared only if both runs know them."""
+"""Conditions that are compared only if the manifests of both runs contain them."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A condition that differs between two runs, with its value in each run; None if unknown."""
+    """A condition that differs between two runs, with its value in each; None if it is unknown."""
 
     condition: Condition
     what: str
@@ -69,12 +69,12 @@ class Difference:
 
     @property
     def here_in_words(self) -> str:
-        """The value in the first of the two runs, as a text."""
+        """The value in the first run, as a text."""
         return in_words(self.here)
 
     @property
     def there_in_words(self) -> str:
-        """The value in the second of the two runs, as a text."""
+        """The value in the second run, as a text."""
         return in_words(self.there)
 
     def __str__(self) -> str:
@@ -103,7 +103,7 @@ class Facts(BaseModel):
     """A frozen part of a manifest: each field has a default, and unknown fields are kept.
 
     Values are not converted, so a number that is written as text is an error. A null counts as a
-    missing value, unless None is the default of the field.
+    missing field, unless None is the default of the field.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
@@ -131,11 +131,11 @@ class Facts(BaseModel):
         return cls.model_validate(facts)
 
     def says(self, name: str) -> bool:
-        """Return whether the manifest has the field."""
+        """Return whether the manifest contains the field."""
         return name in self.model_fields_set
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields in the form of run.json; fields left to their defaults are absent."""
+        """Return the fields in the form of run.json, without fields that were not given."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
@@ -173,16 +173,16 @@ class Machine(Facts):
     def memory_gib(self) -> int | None:
         """Memory in whole GiB.
 
-        It is rounded because the kernel reserves a varying number of MiB at each boot.
+        The memory is rounded, because the kernel reserves another number of MiB at each boot.
         """
         return None if self.memory_bytes is None else round(self.memory_bytes / BYTES_OF_A_GIB)
 
     @property
     def fingerprint(self) -> str:
-        """12 hexadecimal digits of a SHA-256 over the facts that change a machine's numbers.
+        """12 hexadecimal digits of a SHA-256 over the facts on which measured numbers depend.
 
         Two machines count as the same machine only if all of these facts are equal. An unknown fact
-        counts as null.
+        is included as null.
         """
         known = {name: getattr(self, name) for name in MACHINE_FACTS}
         known["memory_gib"] = self.memory_gib
@@ -206,7 +206,7 @@ class HostOfRun(Facts):
 
 
 class PlacementOfRun(Facts):
-    """Which CPUs the server, the generator and the database had, and whether they shared any."""
+    """Which CPUs the server, the generator and the database had, and whether they shared CPUs."""
 
     server: tuple[Int, ...] = ()
     generator: tuple[Int, ...] = ()
@@ -235,7 +235,7 @@ class PlacementOfRun(Facts):
 
 
 class DatabaseOfRun(Facts):
-    """The database: its version, its image (None if it ran without a container), its settings."""
+    """The database: its version, its image (None if it ran as processes), and its settings."""
 
     version: str | None = None
     image: str | None = None
@@ -315,8 +315,8 @@ class CampaignOfRun(Facts):
 class FileOfRun(Facts):
     """A file of an imported run.
 
-    It has the file's name, the server that the file is about (`subject`), and the size and SHA-256
-    that the file had when it was imported.
+    The fields are the file's name, the server that the file is about (`subject`), and the size and
+    SHA-256 that the file had when it was imported.
     """
 
     name: str = ""
@@ -337,7 +337,7 @@ class Manifest(Facts):
     schema_version: Int | None = Field(default=None, alias="schema")
     run_id: str = ""
     started_at: str | None = None
-    """Time at which the run began: ISO 8601, in UTC."""
+    """When the run began: ISO 8601, in UTC."""
     campaign: CampaignOfRun = Field(default_factory=CampaignOfRun)
     seed: Int | None = None
     git: Git | None = None
@@ -365,9 +365,12 @@ class Manifest(Facts):
     """SHA-256 of the rules that judge the claims."""
     database: DatabaseOfRun | None = None
     calibration: dict[str, JsonValue] | None = None
-    """The calibration, in the form of `runner.calibration.Calibration`, which alone reads it."""
+    """The calibration, in the form of `runner.calibration.Calibration`.
+
+    No other class reads it.
+    """
     idle: str | None = None
-    """State of idle CPUs: `polling`, `system`, or `both` in turn."""
+    """State of idle CPUs: `polling`, `system`, or `both` if the trials alternated."""
     until: str | None = None
     origin: Origin | None = None
     """The files of an imported run; None for any other run."""
@@ -375,7 +378,7 @@ class Manifest(Facts):
 
     @property
     def idle_cpus(self) -> str:
-        """State of idle CPUs; `system` for runs from before this was recorded."""
+        """State of idle CPUs; `system` for a run of a version that did not record the state."""
         return self.idle or "system"
 
     @property
@@ -390,16 +393,17 @@ class Manifest(Facts):
     def differences_from(self, other: Manifest) -> tuple[Difference, ...]:
         """Return the differences between two runs that may change their numbers.
 
-        This is the one place that decides whether two runs were made under the same conditions. The
-        caller picks the kinds of differences that matter to its question.
+        No other function decides whether two runs were made under the same conditions. The caller
+        picks the kinds of differences that matter to its question.
 
-        These are compared: the machine and the hosts, the engine, the state of idle CPUs, the
-        placement of CPUs, the sampling rate, the requests to a user's API, the versions of tools
-        and database, the lab's commit, the servers' variables, compilers, binaries and images, and
-        the campaign's source files. A compiler is compared only if both runs know it.
+        The compared conditions are the machine and the hosts, the engine, the state of idle CPUs,
+        the placement of CPUs, the sampling rate, the requests to a user's API, the versions of
+        tools and database, the lab's commit, the servers' variables, compilers, binaries and
+        images, and the campaign's source files. A compiler is compared only if the manifests of
+        both runs contain it.
 
-        These are not compared: names, dates, seeds, plans, Python packages, warnings, and facts of
-        a machine on which no number depends.
+        Not compared are names, dates, seeds, plans, Python packages, warnings, and facts of a
+        machine on which no number depends.
         """
         here = dict(self._conditions())
         there = dict(other._conditions())
@@ -411,9 +415,9 @@ class Manifest(Facts):
         )
 
     def _conditions(self) -> Iterator[tuple[tuple[Condition, str], Value]]:
-        """Yield kind and name of each condition with its value.
+        """Yield kind and name of each condition, with the condition's value.
 
-        Differences are named to readers in this order.
+        The order is that in which readers are told about differences.
         """
         for name, value in self.machine.conditions():
             yield (Condition.MACHINE, name), value
@@ -443,8 +447,8 @@ class Manifest(Facts):
     def _conditions_of_requests(self) -> Iterator[tuple[tuple[Condition, str], Value]]:
         """Yield the conditions about the requests to a user's API.
 
-        Two runs of the same API may send different requests, so the requests are compared, too. All
-        APIs of a run get the same requests, so the requests to the first API are enough.
+        The requests are compared because two runs of the same API may send different requests. All
+        APIs of a run get the same requests, so it is enough to compare those to the first API.
         """
         api = next(iter(self.campaign.apis), ApiOfRun())
         files = tuple(f"{name} {digest[:12]}" for name, digest in api.files)

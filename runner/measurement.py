@@ -1,29 +1,29 @@
-"""Measurements of one load, which `measure` passes to the digest and stores in trial.json."""
+"""The results of measuring a load. They are passed to the digest, and stored in trial.json."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
 NO_EXIT_CODE = 256
-"""Recorded instead of the exit code of a server that has ended but is not the lab's child process.
+"""Recorded as the exit code of a server that has ended but is not the lab's child process.
 
 The lab cannot learn the exit code of such a server. No program can end with this value.
 """
 
-PROBE_HZ = 40.0  # highest rate of the probe, which gives a percentile every second or two
+PROBE_HZ = 40.0  # highest rate of the probe; it is enough for a percentile every second or two
 PROBE_SHARE = 0.01
-"""Highest share of the server's capacity, or of an offered rate, that the probe may add."""
+"""The probe may add at most this share of the server's capacity, or of an offered rate."""
 PROBE_CONNECTIONS = 100  # maximum number of concurrent requests of the probe
-LEAST_PROBED = 10  # answers of the probe needed for a median
+LEAST_PROBED = 10  # a median needs at least this many answers to the probe
 PROBE_COLUMNS = ("scheduled_ns", "sent_ns", "received_ns", "status", "opened")
-"""Columns of the probe's samples. Times are those of CLOCK_MONOTONIC.
+"""Columns of the probe's samples. Times are by CLOCK_MONOTONIC.
 
 `status` is 0 if there was no answer, and `opened` is 1 if the request opened a connection.
 """
 
 
 def ended(code: int) -> str:
-    """Return the part of a sentence that says that a server has ended, with its exit code."""
+    """Return the part of a sentence that says with which exit code a server has ended."""
     return "ended" if code == NO_EXIT_CODE else f"ended with exit code {code}"
 
 
@@ -31,9 +31,9 @@ def ended(code: int) -> str:
 class Placement:
     """CPUs of the server, of the generator (with runner and sampler), and of the database.
 
-    If there are at least two CPUs, server and generator share none of them. The database shares the
-    generator's CPUs if there are too few. If the lab did not start the server, `server` has the
-    CPUs on which its process was observed, and is empty if the process was not found.
+    If there are at least two CPUs, server and generator share no CPU. If there are too few CPUs,
+    the database shares those of the generator. If the lab did not start the server, `server`
+    contains the CPUs on which its process may run, and is empty if the process was not found.
     """
 
     server: tuple[int, ...]
@@ -65,19 +65,22 @@ class Placement:
 
 @dataclass(frozen=True)
 class Quota:
-    """A server's CPU quota set outside the lab, on its control group or on a group above it."""
+    """A CPU quota that was set outside the lab.
+
+    It was set on the server's control group, or on a group above it.
+    """
 
     cores: float | None = None  # the tightest quota that was found; None if the server has no quota
     known: bool = True  # False if a group could not be read, because it may have a tighter quota
-    shared: bool = False  # True if the lab itself is in a group with such a quota
+    shared: bool = False  # True if one of the server's quotas also applies to the lab itself
 
 
 @dataclass(frozen=True)
 class Counters:
-    """Counts that are read before and after a load, from the server (`/stats`) and from the host.
+    """Counts that are read before and after a load, from the server (`/stats`) and from its host.
 
-    The host counts TCP's PassiveOpens and tracked connections. A count is None if the server or the
-    host does not offer it.
+    The host counts accepted TCP connections (PassiveOpens) and dropped packets. A count is None if
+    the server or the host does not offer it.
     """
 
     requests: int | None
@@ -101,12 +104,12 @@ class Spent:
     page_faults: int
 
     def since(self, before: Spent) -> Spent:
-        """Return the resources that were used between the earlier reading `before` and this one."""
+        """Return the resources that were used between the reading `before` and this reading."""
         names = [each.name for each in fields(self)]
         return Spent(*(getattr(self, name) - getattr(before, name) for name in names))
 
     def plus(self, other: Spent) -> Spent:
-        """Return the sum of these resources and the other ones."""
+        """Return the sum of these and the other resources."""
         names = [each.name for each in fields(self)]
         return Spent(*(getattr(self, name) + getattr(other, name) for name in names))
 
@@ -116,9 +119,9 @@ class Footprint:
     """Start-up time, memory and sizes of a server; unknown values are None."""
 
     start_ns: int | None = None
-    """Time from the begin of the server's program to its first answer."""
+    """Time from the start of the server's program to its first answer."""
     rss_started_bytes: int | None = None
-    """Resident memory after the server's first answer and before any load."""
+    """Resident memory after the server's first answer, before any load."""
     rss_after_bytes: int | None = None
     """Resident memory after the server's last load."""
     binary_bytes: int | None = None
@@ -127,10 +130,11 @@ class Footprint:
 
 @dataclass(frozen=True)
 class DatabaseCounters:
-    """The database's cumulative counters at one time: rows with the trial's tag, and statistics.
+    """The database's cumulative counters at one instant.
 
-    `statement_ms` is the execution time of all INSERT statements (pg_stat_statements). `sessions`
-    is the number of connections accepted since the start (pg_stat_database).
+    `rows` is the number of rows with the load's tag. `statement_calls` and `statement_ms` are the
+    number and the total execution time of INSERT statements (pg_stat_statements). `sessions` is the
+    number of connections that were accepted since the start (pg_stat_database).
     """
 
     rows: int
@@ -141,7 +145,7 @@ class DatabaseCounters:
 
 @dataclass(frozen=True)
 class DatabaseUse:
-    """A trial's database: the tag of its inserts, and the counters around the load."""
+    """How a load used the database: the tag of its inserts, and the counters before and after."""
 
     tag: str
     version: str
@@ -151,7 +155,7 @@ class DatabaseUse:
 
 @dataclass(frozen=True)
 class GeneratorHost:
-    """A generator's host: its CPUs for the generator, all its CPUs, and its machine in the run."""
+    """A generator's host: the number of CPUs for the generator, of all CPUs, and the machine."""
 
     cpus: int
     host_cpus: int
@@ -167,21 +171,24 @@ class Between:
 
     clock_error_ns: int
     """Largest error of a host's clock after conversion to the runner's clock."""
-    clock_moved_ns: int  # largest drift of a clock against the runner's over the load
+    clock_moved_ns: int  # largest drift of a host's clock against the runner's during the load
     received_bytes: int
     sent_bytes: int
     segments: int
     retransmitted: int
     transfer_bytes_s: float
-    """Throughput of the slowest network to a generator, in a transfer before the run."""
+    """Throughput between the server and a generator, as a transfer before the run showed.
+
+    With several generators, this is the lowest throughput.
+    """
     generators: tuple[GeneratorHost, ...]
     round_trip_ns: int = 0
-    """Round trip between the server and the farthest generator, measured before the run.
+    """Round-trip time between the server and the farthest generator, measured before the run.
 
-    It is 0 if it was not measured.
+    0 if it was not measured.
     """
     silent_ns: int = 0
-    """Longest time during the load without a sign of life from a host; 0 if not measured."""
+    """Longest time during the load without a sign of life from a host; 0 if it was not measured."""
 
     def share(self, seconds: float) -> float:
         """Return the share of `transfer_bytes_s` that a load used in its busier direction."""
@@ -192,8 +199,8 @@ class Between:
 class Loaded:
     """Exit code and times of a generator.
 
-    The times are read just before its process starts and just after it ends. Wall times are in
-    nanoseconds since the epoch, by the clock of the generator's host. Monotonic times are those of
+    The times are read just before the generator's process starts and just after it ends. Wall times
+    are in nanoseconds since the epoch, by the clock of the generator's host. Monotonic times are by
     CLOCK_MONOTONIC on the runner's machine.
     """
 
@@ -219,7 +226,7 @@ class Part(Generated):
     number: int  # number of the generator, from 2
 
     def behind_ns(self, first: Generated) -> int:
-        """Return the offset that converts this generator's wall clock to the first generator's."""
+        """Return how far this generator's wall clock is behind the first generator's, in ns."""
         mono = self.load_started_mono_ns - first.load_started_mono_ns
         return mono - (self.load_started_wall_ns - first.load_started_wall_ns)
 
@@ -228,7 +235,7 @@ class Part(Generated):
 class LoadFacts(Generated):
     """Facts of one load (of a whole trial or of one slice).
 
-    The fields of `Generated` are those of the first generator.
+    The fields that are inherited from `Generated` are facts of the first generator.
     """
 
     counters_before: Counters
@@ -236,7 +243,7 @@ class LoadFacts(Generated):
     database: DatabaseUse | None = None
     parts: tuple[Part, ...] = ()  # the parts of all generators but the first
     between: Between | None = None
-    """Network and clocks of the hosts; None if all run on one machine."""
+    """Network and clocks of the hosts; None if everything runs on one machine."""
     spent: Spent | None = None
     """Resources that the server used; None in older runs, or if its process was not found."""
 
@@ -245,7 +252,7 @@ class LoadFacts(Generated):
 class Slice(LoadFacts):
     """One slice of a trial's load.
 
-    `place` numbers the slices of one server from 1. In each place of a session, every server has
+    `place` numbers the slices of one server from 1. In each place of a session, every server gets
     one slice. `position` numbers all slices of the session from 1, in the order of loading.
     """
 
@@ -257,8 +264,8 @@ class Slice(LoadFacts):
 class Measurement(LoadFacts):
     """The measurement of one trial, whose raw files are in the trial's folder.
 
-    For a trial in a session, the fields of LoadFacts span the time from the first to the last
-    slice, and `argv` is that of the first slice.
+    For a trial in a session, the fields that are inherited from LoadFacts span the time from the
+    first to the last slice, and `argv` is the command line of the first slice.
     """
 
     engine: str
@@ -278,21 +285,23 @@ class Measurement(LoadFacts):
     idle: str | None = None
     """State of idle CPUs: `polling` (kept awake) or `system` (may sleep).
 
-    None in older runs, which did not record it.
+    None in older runs, which did not record the state.
     """
     slices: tuple[Slice, ...] = ()
     """Slices of a trial in a session, in the order of their places."""
     others_loaded: tuple[tuple[int, int], ...] = ()
     """Begin and end of each load on the session's other servers, in ns of the monotonic clock."""
     probe_hz: float = PROBE_HZ
-    """Rate of the probe; 0 if there was no probe, because it would have loaded the server too much.
+    """Rate of the probe.
+
+    0 if there was no probe, because it would have loaded the server too much.
     """
     users: int | None = None
     """Number of virtual users that was chosen after the warm-up.
 
     None if the load itself names the number.
     """
-    # the server's quota set outside the lab; None in older runs, which did not record it
+    # the server's quota that was set outside the lab; None in older runs, which did not record it
     quota: Quota | None = None
     also_ports: tuple[int, ...] = ()
     """Further ports of the server's host that a user's script may use."""
@@ -301,7 +310,7 @@ class Measurement(LoadFacts):
 
     @property
     def cpus(self) -> int:
-        """Number of the machine's CPUs; if it is unknown, the number of the trial's CPUs."""
+        """Number of the machine's CPUs or, if that is unknown, of the trial's CPUs."""
         return self.host_cpus or self.placement.cpus
 
     @property

@@ -1,6 +1,6 @@
 """The vocabulary of the lab: frozen, validated records that all parts of the lab share.
 
-Of the lab's modules, this module imports only those that define a load.
+This module imports no other modules of the lab than those that define a load.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ STATS_COLUMNS = (
     *("pool_size", "pool_in_use", "pool_idle", "pool_waiting"),
     *("gc_cycles", "gc_pause_total_ms", "gc_cpu_s", "requests", "connections"),
 )
-"""Columns of resources.parquet with values of /stats.
+"""Columns of resources.parquet that contain values of /stats.
 
-They are named after the keys in the answer: `requests` is the key `requests`, and `pool_size` is
-the key `size` of the object `pool`.
+The columns are named after the keys in the answer: `requests` is the key `requests`, and
+`pool_size` is the key `size` of the object `pool`.
 """
 OTHER_ENDPOINTS = "(all other endpoints)"
-"""Name of the row that sums up the rarest endpoints of a script with too many endpoints.
+"""Name of the row that sums up the rarest endpoints if a script requests too many endpoints.
 
-The endpoints that it sums up have no rows of their own.
+These rarest endpoints have no rows of their own.
 """
 OWN_SCRIPT = "own"
-"""Workload of a user's script: an iteration may have several requests, and pauses."""
+"""Workload of a user's script, whose iterations may contain several requests and pauses."""
 OWN_GET = "own-get"  # workload of a plain GET of a user's URL
 OWN = (OWN_SCRIPT, OWN_GET)
 CLAIMS = (
@@ -51,7 +51,7 @@ POSTGRES = (
 SCHEMA = 1  # version of the data format. 1 (2026-11): first format.
 
 JsonObject = dict[str, Any]
-"""An object of JSON, read or to be written, whose keys no type of the lab describes."""
+"""A JSON object whose keys are described by no type of the lab."""
 
 Tier = Literal["realistic", "raw", "calibration"]
 """`realistic`: the framework as usually used; `raw`: an engine below HTTP.
@@ -59,7 +59,7 @@ Tier = Literal["realistic", "raw", "calibration"]
 `calibration`: a server with known behaviour, which is never ranked.
 """
 CALIBRATION: Tier = "calibration"
-"""Tier of servers with known behaviour: they are in no figure and in no ranking."""
+"""Tier of servers with known behaviour, which are in no figure and in no ranking."""
 Subject = Literal["server", "generator", "database", "host", "sampler"]
 State = Literal["planned", "running", "raw", "sealed", "failed", "interrupted"]
 
@@ -69,7 +69,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 class LabError(Exception):
     """An error that the user can act on: one sentence that says what is wrong and what to do.
 
-    `exit_code` is 2 for wrong usage or a missing tool, 1 for a failed trial, run or check.
+    `exit_code` is 2 for wrong usage or a missing tool, and 1 for a failed trial, run or check.
     """
 
     def __init__(self, message: str, exit_code: int = 2) -> None:
@@ -78,9 +78,10 @@ class LabError(Exception):
 
 
 class CannotGoOnError(LabError):
-    """No further trial can run, for a reason outside the trials.
+    """An error that makes all further trials impossible, for a reason outside the trials.
 
-    Examples: the engine stopped responding, a disk is full, or a file has changed.
+    Examples are that the engine stopped responding, that a disk is full, or that a file has
+    changed.
     """
 
     def __init__(self, message: str) -> None:
@@ -98,7 +99,10 @@ def check_name(kind: str, name: str) -> str:
 
 
 def short_number(value: float) -> str:
-    """Return a number with three significant digits, or as a whole number: 0.393, 5.69, 1,970."""
+    """Return a number with three significant digits, or rounded to a whole number from 100 on.
+
+    Examples are 0.393, 5.69 and 1,970.
+    """
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -115,23 +119,23 @@ def setting_text(value: float) -> str:
 
 
 QUOTA_PERIOD_S = 0.01
-"""Period of a CPU quota that the lab sets.
+"""Period of the CPU quotas that the lab sets.
 
-The kernel's default of 0.1 s would stop a server for tens of milliseconds.
+With the kernel's default period of 0.1 s, a quota would stop a server for tens of milliseconds.
 """
 REQUESTS_BEYOND = 100
-"""Requests that must lie beyond a percentile before it is drawn or printed.
+"""A percentile is drawn or printed only if at least this many requests lie beyond it.
 
-The number of requests beyond a percentile is binomial. If it is 100, its relative standard error is
-1/sqrt(100) = 10 %.
+The number of requests beyond a percentile is binomial. If 100 requests are expected there, the
+relative standard error of their number is 1/sqrt(100) = 10 %.
 """
 
 
 def carried_percent(requests: float) -> float | None:
     """Return the highest percentile with at least `REQUESTS_BEYOND` of `requests` above it.
 
-    It is rounded down: to a whole number up to 99, to one decimal up to 99.9, and to two decimals
-    above that. Return None if even the median has fewer requests above it.
+    The percentile is rounded down: to a whole number up to 99, to one decimal up to 99.9, and to
+    two decimals above 99.9. Return None if even the median has fewer requests above it.
     """
     if not requests >= 2 * REQUESTS_BEYOND:
         return None
@@ -158,7 +162,7 @@ class Server:
     tier: Tier
     implements: tuple[str, ...]
     deviations: tuple[str, ...] = ()
-    """Contract checks that the framework itself fails; `notes` explains them."""
+    """Checks of the contract that the framework itself fails; `notes` says why."""
     build_needs: tuple[str, ...] = ()
     """Programs that must be on PATH to build the server on the host."""
     build_command: tuple[str, ...] = ()
@@ -172,16 +176,16 @@ class Server:
     `{artifact}` is the built binary.
     """
     base: str | None = None
-    """Image that the Dockerfile's first stage needs (`debian`), or None for FROM scratch."""
+    """Base image that the Dockerfile needs: `debian`, or None if it starts from scratch."""
     shared: bool = False
-    """True if the server's image is built in servers/, because servers share code."""
+    """True if the server's image is built in the folder servers/, because servers share code."""
     notes: str = ""
     secrets_by_file: bool = False
     """True if the server reads the database's URL from a file, not from its environment."""
     contract: bool = True
     """True if the server implements the lab's contract.
 
-    Of any other server the lab only assumes that it answers HTTP at its port.
+    About any other server, the lab assumes only that it answers HTTP at its port.
     """
 
     def __post_init__(self) -> None:
@@ -189,16 +193,16 @@ class Server:
 
     @property
     def implementation(self) -> str:
-        """Name of the folder, which is also the name that the server reports.
+        """Name of the server's folder, which is also the name that the server reports.
 
-        A copy has another `name`, but the same implementation.
+        A copy of a server has another `name`, but the same implementation.
         """
         return self.folder.name
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A way to load a server: a tool, a script, a request, and the features of servers it needs."""
+    """A way to load a server: a tool, a script, a request, and what a server must implement."""
 
     name: str
     title: str
@@ -210,7 +214,7 @@ class Workload:
     body: str = ""
     """Body of the request.
 
-    `{tag}` in it is replaced by the trial's tag, by which inserted rows are counted.
+    In the body, `{tag}` is replaced by the load's tag, by which inserted rows are counted.
     """
     needs: tuple[str, ...] = ()
     database: bool = False  # True if each server gets a fresh PostgreSQL
@@ -218,8 +222,9 @@ class Workload:
     """Path that the probe requests by GET; None if the probe sends the same request as the load."""
     also: tuple[int, ...] = ()  # further ports of the server's host that a user's script may use
     written_s: float | None = None
-    """Longest duration of a load that the options of a user's script give; None if the lab gives
-    it.
+    """Longest duration of a load that the options of a user's script define.
+
+    None if the lab defines the load.
     """
 
     def __post_init__(self) -> None:
@@ -230,10 +235,10 @@ class Workload:
 class Cell:
     """A server under a load.
 
-    If a cell has `slices`, it is one server's part of a session. The iterations and durations in
-    `shape` are then sums over all slices of the cell.
+    If a cell has `slices`, it is one server's part of a session. Then the iterations and durations
+    in `shape` are sums over all slices of the cell.
 
-    On disk a cell is a flat record (see `columns`), and pydantic reads this record.
+    On disk, a cell is a flat record (see `columns`), which pydantic reads.
     """
 
     server: str
@@ -248,9 +253,9 @@ class Cell:
     pool_size: int | None = None
     warmup_s: float = 1.0
     share: float = 1.0
-    """Share of its CPUs' time that a quota lets the server use; 1.0 without a quota."""
+    """A quota lets the server use this share of the time of its CPUs; 1.0 without a quota."""
     database_share: float = 1.0
-    """Share of its CPUs' time that a quota lets the database use; 1.0 without a quota."""
+    """A quota lets the database use this share of the time of its CPUs; 1.0 without a quota."""
     idle: Idle = "polling"
     """Requested state of idle CPUs."""
     slices: int | None = None
@@ -278,9 +283,10 @@ class Cell:
 
     @property
     def load_model(self) -> LoadModel:
-        """`closed`: each user waits for an answer before its next request.
+        """`closed` or `open`.
 
-        `open`: requests begin at planned times.
+        In a closed load, each user waits for an answer before the next request. In an open load,
+        requests begin at planned times.
         """
         return self.shape.load_model
 
@@ -309,7 +315,7 @@ class Cell:
         return "-".join(part for part in parts if part is not None)
 
     def slice(self, number: int) -> Cell:
-        """Return the cell of one slice, counted from 1; the cell itself if it has no slices."""
+        """Return the cell of a slice (numbered from 1), or the cell itself if it has no slices."""
         if self.slices is None:
             return self
         return replace(self, slices=None, shape=self.shape.slice(number, self.slices))
@@ -320,7 +326,7 @@ class Cell:
 
     @property
     def is_open(self) -> bool:
-        """True if requests begin at planned times, even if earlier ones are unanswered."""
+        """True if requests begin at planned times, even if earlier requests are unanswered."""
         return self.load_model == "open"
 
     @property
@@ -343,26 +349,26 @@ class Cell:
 
     @property
     def window_s(self) -> float | None:
-        """Seconds in which all iterations of an open load must begin; None for a closed load.
+        """Seconds within which all iterations of an open load must begin; None for a closed load.
 
-        Some generators begin no iteration after their time is over. For such a generator the window
-        is longer than the load, so that iterations that are late at the end can still begin.
+        Some generators begin no iteration after their time is over. For such a generator, the
+        window is longer than the load, so that iterations that are late can still begin.
         """
         return self.offered_s + TRAITS[self.tool].late_s if self.rates_rps else None
 
     @property
     def lead_s(self) -> float:
-        """Seconds for which an open load is sent before it counts; 0 for a closed load."""
+        """An open load is sent for so many seconds before it counts; 0 for a closed load."""
         return TRAITS[self.tool].lead_s if self.rates_rps else 0.0
 
     @property
     def to_begin(self) -> int:
-        """Number of iterations that an open load must begin, including its lead; 0 if closed."""
+        """Number of iterations that an open load must begin, with its lead; 0 for a closed load."""
         return self.shape.to_begin(self.lead_s)
 
     @property
     def sockets(self) -> int:
-        """Number of connections that the load holds open at once; 0 if it is not known yet."""
+        """Number of connections that the load keeps open at the same time; 0 if not known yet."""
         return self.shape.users or 0
 
     @property
@@ -376,7 +382,7 @@ _CELL_COLUMNS = tuple(each.name for each in fields(Cell) if each.name != "shape"
 
 @dataclass(frozen=True)
 class LoadPart:
-    """One generator's part of a load: the `number`-th of `count`, both from 1."""
+    """The part of a load that generator `number` of `count` sends; `number` begins at 1."""
 
     number: int = 1
     count: int = 1
@@ -389,9 +395,10 @@ class LoadPart:
     def of(self, cell: Cell) -> Cell:
         """Return the cell with this part's share of the load.
 
-        Users that remain after an equal division go to the first generators, one each. k6 divides
-        users in the same way by its execution segments (lib/execution_segment.go), and iterations
-        in proportion to users, up to one (lib/executor/shared_iterations.go).
+        If the users cannot be divided equally, each of the first generators gets one user more. By
+        its execution segments, k6 divides users in the same way (lib/execution_segment.go). It
+        divides iterations in proportion to users, but may differ by one iteration
+        (lib/executor/shared_iterations.go).
         """
         if self.count == 1:
             return cell
@@ -413,7 +420,7 @@ class LoadPart:
 class Trial:
     """One execution of a cell, on a fresh server or on the server of a `--url`.
 
-    `order` counts from 1 over the whole run.
+    `order` numbers the trials of the whole run from 1.
     """
 
     trial_id: str
@@ -422,14 +429,14 @@ class Trial:
     cell: Cell
     attempt: int = 1
     session: str | None = None
-    """Name of the trial's session, whose servers run side by side; None without a session."""
+    """Name of the trial's session, in which several servers run side by side; None without one."""
 
 
 @dataclass(frozen=True)
 class Load:
     """One `[[load]]` of a campaign: a workload, and the sizes with which each server is loaded.
 
-    In run.json a load is a flat record (`columns`), and pydantic reads this form.
+    In run.json, a load is a flat record (see `columns`), which pydantic reads.
     """
 
     workload: str
@@ -438,24 +445,24 @@ class Load:
     form: Form
     modes: tuple[Mode, ...] = ("keepalive",)
     users: tuple[int, ...] = ()
-    """Numbers of users; a server has one cell of the plan for each number.
+    """Numbers of users. For each number, the plan contains a cell of each server.
 
     Empty for an open load whose warm-up decides the number of users.
     """
     size_column: SizeColumn = "vus"
-    """Column of the users: `vus` for virtual users, otherwise `connections`."""
+    """Column for the numbers of users: `vus` for virtual users, otherwise `connections`."""
     pool_sizes: tuple[int, ...] = ()
     servers: tuple[str, ...] = ()
-    """Servers of the campaign to which this load is applied; empty if it is applied to all."""
+    """Servers of the campaign that get this load; empty if all servers get it."""
     shares: tuple[float, ...] = (1.0,)
-    """Shares of its CPUs' time that quotas let the server use; 1.0 without a quota.
+    """A quota lets the server use this share of the time of its CPUs; 1.0 without a quota.
 
-    A server has one cell of the plan for each share.
+    For each of the shares, the plan contains a cell of each server.
     """
     database_share: float = 1.0
     idle: tuple[Idle, ...] = ("polling",)
     slices: int | None = None
-    """Number of slices per server and session; None without sessions."""
+    """Number of slices that each server has in each session; None without sessions."""
     profile: bool = False
     """True if the servers are profiled under this load after the run's trials."""
 
@@ -500,9 +507,9 @@ _LOAD_COLUMNS = tuple(
 
 
 def _require_same(made: CellColumns | LoadColumns, given: CellColumns | LoadColumns) -> None:
-    """Raise ValueError if the conversion of columns to a cell or load, and back, changed a value.
+    """Raise ValueError if columns changed when they were converted to a cell or load, and back.
 
-    `given` has the original columns, and `made` the columns after the conversion.
+    `given` contains the original columns, and `made` the columns after the conversion.
     """
     for each in fields(given):
         if getattr(made, each.name) != getattr(given, each.name):
@@ -512,14 +519,17 @@ def _require_same(made: CellColumns | LoadColumns, given: CellColumns | LoadColu
 
 
 def _read_flat(columns_schema: Any, convert: Any) -> Any:
-    """Return a pydantic schema that reads columns and then converts them by `convert`."""
+    """Return a pydantic schema that reads columns, and then converts them by calling `convert`."""
     from pydantic_core import core_schema  # noqa: PLC0415 - only decoding needs it
 
     return core_schema.no_info_after_validator_function(convert, columns_schema)
 
 
 def record_of(value: Any) -> Any:
-    """Return a value in its stored form: `dataclasses.asdict`, but with flat cells and loads."""
+    """Return a value in its stored form.
+
+    This is the result of `dataclasses.asdict`, except that cells and loads are flat records.
+    """
     if isinstance(value, Cell | Load):
         return record_of(value.columns())
     if is_dataclass(value) and not isinstance(value, type):
@@ -533,20 +543,24 @@ def record_of(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class UserApi:
-    """A user's API in a campaign: its address or folder, and the requests."""
+    """A user's API in a campaign: its address or folder, and the requests that it gets."""
 
     name: str  # name of the API among the campaign's servers
     path: str
-    """Path and query of the URL: a plain GET requests them, and a script's BASE_URL ends in them.
+    """Path and query of the URL.
+
+    A plain GET requests this path. For a script, BASE_URL ends with it.
     """
     probe_path: str  # path that the probe requests
     url: str | None = None
-    """URL of a server that already runs; None if the lab starts one from `folder`."""
+    """URL of a server that already runs; None if the lab starts the server from `folder`."""
     address: str = "127.0.0.1"
-    """IP address of the URL's host; the load can reach no other address."""
+    """IP address of the URL's host. The load can reach no other address."""
     port: int | None = None
     process: str | None = None
-    """Identity of the process that listened at `port` before the run (attached.Listener), if known.
+    """Identity of the process that listened at `port` before the run (see attached.Listener).
+
+    None if the process is unknown.
     """
     folder: str | None = None  # folder of the server, relative to the lab's root
     script: str | None = None  # the script among `files`; None for a plain GET
@@ -555,21 +569,26 @@ class UserApi:
     also: tuple[int, ...] = ()
     """Further ports of the URL's host that the script may use."""
     ca: str | None = None
-    """File with the certificates to trust, relative to the lab's root; None for the system's."""
+    """File with the certificates to trust, relative to the lab's root.
+
+    None to trust the system's certificates.
+    """
     ca_sha256: str | None = None
     written_s: float | None = None
-    """Longest duration of the load, if the script's own options give it."""
+    """Longest duration of the load if the script's own options define the load."""
     insecure: bool = False
     """True if any certificate is accepted."""
     certificate: str | None = None
-    """File with the client's certificate, relative to the lab's root; None if there is none."""
+    """File with the client's certificate, relative to the lab's root; None without a certificate.
+    """
     certificate_sha256: str | None = None
     key: str | None = None
     """File with the key of the client's certificate, relative to the lab's root."""
     commit: str | None = None
-    """Commit of which `folder` is a temporary checkout; None if `folder` is the user's own."""
+    """Id of the commit, if `folder` is a temporary checkout; None if `folder` is the user's own."""
     start: str | None = None
-    """Shell command that starts the server in `folder`, as a plain process that uses $PORT."""
+    """Shell command that starts the server in `folder`, as a plain process that listens on $PORT.
+    """
 
 
 @dataclass(frozen=True)
@@ -585,7 +604,7 @@ class Campaign:
     sample_hz: float
     database_cpus: int = 1
     attempts: int = 3
-    """Highest number of attempts at a trial.
+    """A trial that is disturbed is repeated, until it has had this many attempts.
 
     The last attempt counts even if it was disturbed, unless it breaks an invariant.
     """
@@ -595,15 +614,15 @@ class Campaign:
     processes: tuple[str, ...] = ()
     """Servers that are started as plain processes, beside the containers of all others."""
     owns: tuple[UserApi, ...] = ()
-    """The user's APIs, measured instead of servers in servers/; all get the same load."""
+    """The user's APIs, which are measured instead of servers in servers/. All get the same load."""
     text: str = field(repr=False, default="")  # the campaign's original TOML, for the manifest
 
     def scaled(self, factor: float) -> Campaign:
         """Return the campaign with iterations and durations multiplied by `factor` (> 0).
 
         At least one iteration per virtual user remains. Durations and steps remain at least 0.2 s
-        long, or 1 s if virtual users send the load, because k6 accepts no less. Arrival rates and
-        the number of a search's steps do not change.
+        long. If virtual users send the load, they remain at least 1 s long, because k6 accepts no
+        shorter duration. Arrival rates and the number of a search's steps do not change.
         """
         if not 0 < factor < math.inf:
             raise LabError(f"--scale must be a number greater than 0, not {factor:g}.")
@@ -611,27 +630,31 @@ class Campaign:
 
 
 class Blame(StrEnum):
-    """What to blame for a broken invariant."""
+    """The possible causes of a broken invariant, and what happens to the trial."""
 
     TRIAL = "trial"
-    """The server, the generator or their numbers: the trial fails."""
+    """The server, the generator or their numbers are wrong, so the trial fails."""
     LAB = "lab"
-    """An instrument that was late, or whose clock moved: the trial is repeated, unless another
-    invariant failed, too.
+    """An instrument was late, or its clock moved.
+
+    The trial is repeated, unless another invariant failed, too.
     """
     REST = "rest"
-    """A server that was busy while another server of its session was loaded: the trial is repeated,
-    as for LAB.
+    """A server was busy while another server of its session was loaded.
 
-    Such a server slows the others down, so in the last attempt the whole session fails.
+    The trial is repeated, as for LAB. But such a server slows the other servers down, so in the
+    last attempt the whole session fails.
     """
     MACHINE = "machine"
-    """The machine: the trial is repeated, even if other invariants failed, too."""
+    """The machine disturbed the trial.
+
+    The trial is repeated, even if other invariants failed, too.
+    """
 
 
 @dataclass(frozen=True)
 class Check:
-    """One invariant checked on one trial; `detail` has the compared numbers."""
+    """The result of checking an invariant on a trial; `detail` contains the compared numbers."""
 
     name: str
     ok: bool

@@ -10,17 +10,21 @@ from pathlib import Path
 from runner.model import LabError
 
 OWN_CHECKOUT = Path(__file__).parents[1]
-"""The checkout of this code, unless it is installed from a wheel."""
+"""The checkout that contains this code, unless the code is installed from a wheel."""
 PACKAGED = Path(__file__).parent / "packaged"
-"""Files of the checkout that a wheel contains, in the same folders as in the checkout."""
+"""Those files of the checkout that a wheel contains, in the same folders as in the checkout."""
 ROOT_VARIABLE = "BENCH_ROOT"
 """Environment variable with the folder to work in, instead of the current folder."""
 DATA_VARIABLE = "BENCH_DATA"
 """Environment variable with the folder of runs and figures; kernels of notebooks inherit it."""
 LIBRARIES = {"MPLCONFIGDIR": "matplotlib", "IPYTHONDIR": "ipython"}
-"""Environment variable with the folder of a library's files -> folder in the user's cache."""
+"""Environment variables that name the folders of libraries' files.
+
+The value is the name of a library's folder in the user's cache.
+"""
 CLONE = "git clone REPOSITORY web-bench-lab && cd web-bench-lab && make setup"
-"""How to get a checkout. A wheel does not know the address from which its project is cloned."""
+"""Command that makes a checkout. It does not name the repository, because a wheel does not know it.
+"""
 
 
 OUTSIDE_DATA = "bench-data"
@@ -32,8 +36,8 @@ OUTSIDE_FIGURES = "bench-figures"
 class Places:
     """The folders that a command reads and writes.
 
-    In a checkout, all of them are in the checkout. Outside a checkout, the lab's own files are in
-    the installed package, and the lab writes into the folder in which the user works.
+    In a checkout, all these folders are in the checkout. Outside a checkout, the lab's own files
+    are in the installed package, and the lab writes into the folder in which the user works.
     """
 
     project: Path
@@ -41,7 +45,7 @@ class Places:
     root: Path
     """Folder in which the user works. Relative paths in manifests begin here."""
     data: Path
-    """Folder of runs, calibrations, and notes about processes that run."""
+    """Folder of runs, calibrations, and ledgers of running processes."""
     figures: Path
     """Folder with a subfolder of figures and pages for each run."""
     tools: Path
@@ -75,7 +79,7 @@ class Places:
     def need_checkout(self, subject: str) -> Path:
         """Return the folder of the checkout.
 
-        Without a checkout raise LabError with a message that begins with `subject`.
+        Without a checkout, raise LabError with a message that begins with `subject`.
         """
         if self.checkout is None:
             raise LabError(
@@ -86,7 +90,7 @@ class Places:
 
 
 def is_checkout(folder: Path) -> bool:
-    """Return True if a folder is a checkout of the lab: it has its servers and notebooks."""
+    """Return whether a folder is a checkout of the lab, with the lab's servers and notebooks."""
     return (folder / "servers" / "CONTRACT.md").is_file() and (folder / "notebooks").is_dir()
 
 
@@ -99,10 +103,11 @@ def places() -> Places:
       folder above it that is a checkout;
     - the checkout from which this package was installed in editable mode.
 
-    Runs are in data/ and figures in figures/ of the checkout. If there is no checkout, or
-    $BENCH_ROOT is not one, they are in bench-data/ and bench-figures/ of $BENCH_ROOT or of the
-    current folder. If $BENCH_DATA (`bench --data`) is set, runs are in that folder, and figures in
-    its subfolder figures/. Raise LabError if $BENCH_ROOT is not a folder.
+    Runs are in data/ and figures in figures/ of the checkout. If there is no checkout, or if
+    $BENCH_ROOT is set to another folder than a checkout, runs are in bench-data/ and figures in
+    bench-figures/ of $BENCH_ROOT or of the current folder. If $BENCH_DATA (`bench --data`) is set,
+    runs are in that folder, and figures in its subfolder figures/. Raise LabError if $BENCH_ROOT is
+    not a folder.
     """
     named = os.environ.get(ROOT_VARIABLE)
     if named and not Path(named).is_dir():
@@ -130,8 +135,9 @@ def places() -> Places:
 def hide_from_git(folder: Path) -> None:
     """Let git ignore a folder that the lab makes by itself in a user's folder.
 
-    The file is like that of other tools' caches: it ignores all of the folder, and itself. A folder
-    that the user has named, or that is in the lab's own checkout, is left alone.
+    As in the caches of other tools, the folder gets a file .gitignore that makes git ignore
+    everything in the folder, and .gitignore itself. A folder that the user has named, or that is in
+    the lab's own checkout, is not changed.
     """
     ignored = folder / ".gitignore"
     if folder.name in {OUTSIDE_DATA, OUTSIDE_FIGURES} and not ignored.exists():
@@ -141,8 +147,8 @@ def hide_from_git(folder: Path) -> None:
 def keep_libraries_in_cache() -> None:
     """Let matplotlib and IPython keep their files in this user's cache, if there is no checkout.
 
-    Otherwise these libraries make folders in the user's home. A variable that the user has set is
-    kept.
+    Otherwise these libraries would make folders in the user's home. An environment variable that
+    the user has set is kept.
     """
     if places().checkout is None:
         for variable, name in LIBRARIES.items():

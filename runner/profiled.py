@@ -1,6 +1,7 @@
-"""The slices of a profile: which of them are recorded, counted, or not observed at all.
+"""The slices of a profile: which slices are recorded, counted, or not observed at all.
 
-A profile is a session of slices, or a timeline: one load in one piece, recorded as a whole.
+A profile is a session of slices, or a timeline. A timeline is a load that is not divided into
+slices, and is recorded as a whole.
 
 This module imports nothing from this project.
 """
@@ -8,16 +9,19 @@ This module imports nothing from this project.
 from typing import Literal
 
 Kind = Literal["recorded", "plain", "counted"]
-"""A `recorded` slice has call stacks, a `counted` slice has events, and a `plain` one neither."""
+"""In a `recorded` slice, perf records call stacks; in a `counted` slice, it counts events.
+
+In a `plain` slice, perf does not run.
+"""
 KINDS: tuple[Kind, ...] = (
     *("counted", "counted", "recorded", "recorded"),
     *("plain", "plain", "recorded", "recorded"),
     *("recorded", "recorded"),
 )
-"""Kind of each slice of a server, by its place.
+"""Kind of each slice of a server, by the slice's place.
 
-Two places in a row have the same kind. Every second place of a session reverses the order of the
-servers, so that a steady drift over the two places adds the same to all servers.
+Pairs of neighbouring places have the same kind. Every second place of a session reverses the order
+of the servers, so that a steady drift over the two places adds the same to all servers.
 
 Counted slices come first, because a server makes the same calls even while it is still warming up.
 Plain slices show how much CPU time the profiling itself costs.
@@ -26,17 +30,17 @@ WHOLE: tuple[Kind, ...] = ("recorded",)
 """Kind of the only slice of a timeline."""
 PLACES = len(KINDS)
 LONGEST_S = 1.0
-"""Longest slice of a profile, in seconds."""
+"""A slice of a profile lasts at most this long, in seconds."""
 TIMELINE_S = (5.0, 30.0)
-"""Length of the shortest load that has a timeline, and of the longest timeline.
+"""Only loads of at least the first duration get a timeline; it ends after the second duration.
 
-A timeline must be some seconds long, because a spike is found by its difference from a baseline.
+A timeline must last some seconds, because a spike is found by its difference from a baseline.
 """
 SLICED = "p-"
 TIMELINE = "t-"
-"""Prefix of the names of a timeline's sessions and trials; the name of the load follows."""
+"""The names of a timeline's sessions and trials begin with this; the name of the load follows."""
 KERNEL = "_[k]"
-"""Suffix of a kernel's function in a stack, as flame graphs have it."""
+"""Suffix of the names of the kernel's functions in a stack, as is usual in flame graphs."""
 STACKS = "perf.txt.gz"
 """Base name of the raw file with the call stacks of a recorded slice."""
 DATABASE_STACKS = "perf-database.txt.gz"
@@ -46,10 +50,13 @@ EVENTS = "perf-stat.json"
 
 
 def kind_of(session: str, place: int) -> Kind:
-    """Return the kind of a server's slice in a profile's session; places count from 1."""
+    """Return the kind of the slice that a server has in a place of a profile's session.
+
+    Places are numbered from 1.
+    """
     return (WHOLE if session.startswith(TIMELINE) else KINDS)[place - 1]
 
 
 def load_of(session: str) -> str:
-    """Return the name of the load of a profile's session."""
+    """Return the name of the load that a profile's session sends."""
     return session.partition("-")[2]

@@ -17,9 +17,10 @@ def served_rps(
 ) -> Any:
     """Return the rate of all requests that a server answered with success, per second.
 
-    The probe's requests count like the generator's. For example, a server that answers 40 requests
-    of the generator and 10 of the probe per second has a throughput of 50. `requests` and `failed`
-    are the generator's. The arguments are numbers, or columns of numbers.
+    The probe's requests count like the generator's requests. For example, if a server answers 40
+    requests of the generator and 10 requests of the probe per second, its throughput is 50.
+    `requests` and `failed` count the generator's requests. The arguments are numbers, or columns of
+    numbers.
     """
     of_generator = success_rps(requests, failed, duration_s)
     of_probe = success_rps(probe_requests, probe_failed, duration_s)
@@ -27,9 +28,9 @@ def served_rps(
 
 
 def served_rps_of(metrics: Mapping[str, Any]) -> float | None:
-    """Return `served_rps` of one trial's metrics, by the columns of trials.parquet.
+    """Return `served_rps` for the metrics of a trial; None if the load has no duration.
 
-    None if the load has no duration.
+    `metrics` contains values by the columns of trials.parquet.
     """
     duration_s = float(metrics["duration_s"])
     if duration_s == 0:
@@ -44,9 +45,9 @@ def served_rps_of(metrics: Mapping[str, Any]) -> float | None:
 def throughput_rps(metrics: Mapping[str, Any], *, is_open: bool) -> float | None:
     """Return the rate that is shown for a load.
 
-    For a closed load it is the server's throughput, which includes the probe's requests. For an
-    open load it is the rate of the generator's successful requests, so that it can be compared with
-    the offered rate.
+    For a closed load, this is the server's throughput, which includes the probe's requests. For an
+    open load, this is the rate of the generator's successful requests alone, so that it can be
+    compared with the offered rate.
     """
     if not is_open:
         return served_rps_of(metrics)

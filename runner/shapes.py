@@ -1,8 +1,8 @@
 """The shapes of a load, and the forms of a `[[load]]` from which the shapes are made.
 
-A load has one of four shapes: `Closed`, `ForTime`, `Steps` or `Search`. All have the same methods,
-so that other code need not distinguish them. `runner/flat.py` converts shapes to the columns of the
-tables, and back.
+A load has one of four shapes: `Closed`, `ForTime`, `Steps` or `Search`. All four shapes have the
+same methods, so that other code need not distinguish them. `runner/flat.py` converts shapes to the
+columns of the tables, and back.
 """
 
 from __future__ import annotations
@@ -14,16 +14,19 @@ from typing import ClassVar, Literal
 LoadModel = Literal["closed", "open"]
 Mode = Literal["keepalive", "close"]
 Idle = Literal["polling", "system"]
-"""State of idle CPUs: kept awake (`polling`), or as the machine is set up (`system`)."""
+"""State of idle CPUs: kept awake (`polling`), or left to the operating system (`system`)."""
 
 
 def _portion(whole: int, number: int, count: int) -> int:
-    """Return the `number`-th of `count` portions of a whole; the first ones get the remainder."""
+    """Return portion `number` of `count` equal portions of a whole number.
+
+    If the whole number cannot be divided equally, each of the first portions is larger by 1.
+    """
     return whole // count + (number <= whole % count)
 
 
 def _begun(rates_rps: tuple[float, ...], step_s: float, lead_s: float) -> int:
-    """Return the number of iterations that begin at all rates together.
+    """Return the number of iterations that begin in total, over all rates.
 
     The lead is additional time at the first rate.
     """
@@ -32,7 +35,7 @@ def _begun(rates_rps: tuple[float, ...], step_s: float, lead_s: float) -> int:
 
 @dataclass(frozen=True)
 class ClosedLoad:
-    """Any closed load: each user begins its next iteration when the one before has ended."""
+    """Any closed load: each user begins an iteration when its previous iteration has ended."""
 
     load_model: ClassVar[LoadModel] = "closed"
     rates_rps: ClassVar[tuple[float, ...]] = ()
@@ -40,10 +43,10 @@ class ClosedLoad:
     last_rate_rps: ClassVar[float | None] = None
     offered_s: ClassVar[float] = 0.0
     size_name: ClassVar[str | None] = None
-    """None, because the name of a closed load contains its users instead."""
+    """None, because the name of a closed load contains the number of users instead."""
 
     users: int
-    """Number of virtual users of k6, or of connections of a generator without virtual users."""
+    """Number of virtual users of k6, or of connections if the generator has no virtual users."""
 
     def to_begin(self, _lead_s: float) -> int:
         """Return 0, because a closed load does not plan when iterations begin."""
@@ -52,15 +55,16 @@ class ClosedLoad:
 
 @dataclass(frozen=True)
 class Closed(ClosedLoad):
-    """A closed load with a number of iterations."""
+    """A closed load with a fixed number of iterations."""
 
     iterations: int
     """Number of iterations, in total over all users and all slices of a session."""
 
     def slice(self, number: int, count: int) -> Closed:
-        """Return the load of the `number`-th of `count` slices.
+        """Return the load of slice `number` of `count`.
 
-        The first slices get the remainder of an equal division, one iteration each.
+        If the iterations cannot be divided equally, each of the first slices gets one iteration
+        more.
         """
         return replace(self, iterations=_portion(self.iterations, number, count))
 
@@ -72,7 +76,7 @@ class Closed(ClosedLoad):
 
 @dataclass(frozen=True)
 class ForTime(ClosedLoad):
-    """A closed load with a duration."""
+    """A closed load with a fixed duration."""
 
     duration_s: float
     """Duration in seconds, in total over all slices of a session."""
@@ -88,7 +92,7 @@ class ForTime(ClosedLoad):
 
 @dataclass(frozen=True)
 class Steps:
-    """An open load: arrival rates in even steps, each held for a time."""
+    """An open load whose arrival rate changes in even steps; each rate is held for a time."""
 
     load_model: ClassVar[LoadModel] = "open"
 
@@ -96,10 +100,10 @@ class Steps:
     """Highest number of users that may run; None until a warm-up shows how many are needed."""
     first_rate_rps: float
     rate_rps: float
-    """Rate of the last step, which may be the only step."""
+    """Rate of the last step. There may be only one step."""
     steps: int
     step_s: float
-    """Seconds at each rate, over all slices of a session."""
+    """Seconds at each rate, in total over all slices of a session."""
 
     @property
     def rates_rps(self) -> tuple[float, ...]:
@@ -123,7 +127,7 @@ class Steps:
 
     @property
     def size_name(self) -> str | None:
-        """The rates as part of a load's name: `r100-400`, `r100`."""
+        """The part of a load's name that contains the rates: `r100-400`, `r100`."""
         if self.steps > 1:
             return f"r{self.first_rate_rps:g}-{self.rate_rps:g}"
         return f"r{self.rate_rps:g}"
@@ -144,16 +148,16 @@ class Steps:
 
 @dataclass(frozen=True)
 class Search:
-    """A step of a search for the highest arrival rate that keeps an objective: an open load."""
+    """An open load that is a step of a search for the highest rate that keeps an objective."""
 
     load_model: ClassVar[LoadModel] = "open"
 
     users: int | None
     """Highest number of users that may run; None until a warm-up shows how many are needed."""
     objective: str
-    """Objective, such as `p99 <= 10 ms`."""
+    """Limit on the response times, such as `p99 <= 10 ms`."""
     low_rps: float
-    """Lower end of the rates between which the whole search looks."""
+    """The whole search is between this rate and `high_rps`."""
     high_rps: float
     bisection: int
     """Number of the step within its search, from 1."""
@@ -182,7 +186,7 @@ class Search:
 
     @property
     def size_name(self) -> str | None:
-        """Objective and step as part of a load's name: `p99le10ms-s3`."""
+        """The part of a load's name that contains the objective and the step: `p99le10ms-s3`."""
         objective = self.objective.replace("<=", "le").replace(".", "_")
         return f"{re.sub(r'[^a-z0-9_]+', '', objective)}-s{self.bisection}"
 
@@ -200,12 +204,12 @@ class Search:
 
 
 Shape = Closed | ForTime | Steps | Search
-"""The shape of a load: one of these four."""
+"""The shape of a load."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Factor by which a load's iterations and durations are multiplied, and their lower limits."""
+    """The factor that multiplies a load's iterations and durations, and their lower limits."""
 
     factor: float
     least_iterations: int
@@ -222,13 +226,14 @@ class Scale:
 
 @dataclass(frozen=True)
 class Iterations:
-    """A `[[load]]` with a number of iterations: a `Closed` for each number of users."""
+    """A `[[load]]` with a fixed number of iterations. It makes a `Closed` per number of users."""
 
     iterations: int
     slice_s: float | None = None
     """Length of the slices in the campaign's sessions.
 
-    The load does not use it, because it has a number of iterations, but the manifest records it.
+    The load does not use this length, because the load has a fixed number of iterations. But the
+    manifest records the length.
     """
 
     def shapes(self, users: int | None, _slices: int | None) -> list[Shape]:
@@ -245,10 +250,10 @@ class Iterations:
 
 @dataclass(frozen=True)
 class Duration:
-    """A `[[load]]` with a duration: a `ForTime` for each number of users."""
+    """A `[[load]]` with a fixed duration. It makes a `ForTime` for each number of users."""
 
     each_s: float
-    """Seconds of each slice, or of the whole load if it has no slices."""
+    """Duration of each slice, or of the whole load if the load has no slices."""
 
     def shapes(self, users: int | None, slices: int | None) -> list[Shape]:
         """Return the shapes that have the given number of users."""
@@ -260,12 +265,12 @@ class Duration:
 
 
 LEAST_STEP_S = 0.2
-"""Shortest step of a ramp, also in a scaled campaign."""
+"""A step of a ramp is at least this long, even in a scaled campaign."""
 
 
 @dataclass(frozen=True)
 class Ramp:
-    """A `[[load]]` whose arrival rate rises in steps: `Steps`."""
+    """A `[[load]]` whose arrival rate rises in steps. It makes one `Steps`."""
 
     from_rps: float
     to_rps: float
@@ -283,11 +288,11 @@ class Ramp:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A `[[load]]` with several arrival rates: for each rate a `Steps` with a single step."""
+    """A `[[load]]` with several arrival rates. For each rate, it makes a `Steps` of one step."""
 
     rates_rps: tuple[float, ...]
     each_s: float
-    """Seconds of each slice, or seconds at each rate if the load has no slices."""
+    """Duration of each slice or, if the load has no slices, duration at each rate."""
 
     def shapes(self, users: int | None, slices: int | None) -> list[Shape]:
         """Return the shapes that have the given number of users."""
@@ -301,14 +306,14 @@ class Sweep:
 
 @dataclass(frozen=True)
 class SweepOfCapacity:
-    """A `Sweep` whose rates are given in % of the slowest server's capacity.
+    """A `Sweep` whose rates are given as percentages of the slowest server's capacity.
 
     The rates are unknown until a run has measured the capacity.
     """
 
     rates_pct: tuple[float, ...]
     each_s: float
-    """Seconds of each slice, or seconds at each rate if the load has no slices."""
+    """Duration of each slice or, if the load has no slices, duration at each rate."""
 
     def shapes(self, _users: int | None, _slices: int | None) -> list[Shape]:
         """Return no shapes, because the rates are unknown until a run has measured the capacity."""
@@ -326,14 +331,17 @@ class SweepOfCapacity:
 
 @dataclass(frozen=True)
 class Bisections:
-    """A `[[load]]` that searches the highest rate that keeps an objective: a `Search` per step."""
+    """A `[[load]]` that searches for the highest rate that keeps an objective.
+
+    It makes a `Search` for each step of the search.
+    """
 
     objective: str
     from_rps: float
     to_rps: float
     bisections: int
     duration_s: float
-    """Seconds of each step."""
+    """Duration of each step."""
 
     def shapes(self, users: int | None, slices: int | None) -> list[Shape]:
         """Return the shapes that have the given number of users."""
@@ -349,16 +357,16 @@ class Bisections:
 
 
 Form = Iterations | Duration | Ramp | Sweep | SweepOfCapacity | Bisections
-"""The form of a `[[load]]`, from which its shapes are made: one of these six."""
+"""The form of a `[[load]]`, from which its shapes are made."""
 
 
 def _needed(users: int | None) -> int:
-    """Return the users of a closed load; raise ValueError if there are none."""
+    """Return the number of users of a closed load; raise ValueError if it is None."""
     if users is None:
         raise ValueError("a closed load needs users")
     return users
 
 
 def _whole_s(each_s: float, slices: int | None) -> float:
-    """Return the length of a load over all slices of a session."""
+    """Return the length of a load in total over all slices of a session."""
     return each_s if slices is None else slices * each_s

@@ -1,4 +1,4 @@
-"""Everything about data/: paths, formats, the schema version, atomic writes, and the journal.
+"""Read and write data/: paths, formats, the schema version, atomic writes, and the journal.
 
 No other module builds paths inside data/.
 """
@@ -56,20 +56,24 @@ PROFILES = (
     *("timeline_windows", "timeline_samples"),
 )  # additional tables of a run with profiles
 OF_SCRIPTS = ("endpoints", "checks", "users", "thresholds", "metrics")
-"""Additional tables of a run with users' k6 scripts."""
+"""Additional tables of a run that loads servers by users' k6 scripts."""
 OPTIONAL = (SLICES, *PROFILES, *OF_SCRIPTS)  # tables that a run may lack
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 """Pattern of the ids of runs and trials.
 
-The ids are names of folders, so the pattern permits no path out of the parent folder.
+The ids are names of folders, so the pattern permits no path that leads out of the parent folder.
 """
 LEFT_OUT = ("all", "seeds")
 """Committed runs that a wheel does not contain."""
 OWNER = ".owner"
-"""File with the id of the process that is filling a run's folder; removed when it has finished."""
-LARGEST_JSON = 64 * 2**20  # bytes; a manifest has a few kB, a trial's record a few dozen
+"""Name of a file with the pid of the process that is filling a run's folder.
+
+The process removes the file when it has finished.
+"""
+LARGEST_JSON = 64 * 2**20  # bytes; a manifest has a few kB, and a trial's record a few dozen kB
 PACKED = "trials.jsonl.xz"
-"""Records of an exported run, one per line, in the order of the trials."""
+"""Name of the file with the records of an exported run, one per line, in the order of the trials.
+"""
 LARGEST_UNPACKED = 256 * 2**20  # bytes; a thousand records have 6 MB
 T = TypeVar("T")
 _DECODERS: dict[type, Any] = {}
@@ -81,9 +85,9 @@ def lab_root() -> Path:
 
 
 def raw_name(name: str, number: int | None, generator: int = 1) -> str:
-    """Return a raw file's name.
+    """Return the name of a raw file of slice `number`, or of a load without slices.
 
-    `k6-03.g2.json.gz` is the file of the third slice and the second generator.
+    For example, `k6-03.g2.json.gz` is the file of the third slice and the second generator.
     """
     stem, _, ending = name.partition(".")
     of_slice = "" if number is None else f"-{number:02d}"
@@ -92,7 +96,7 @@ def raw_name(name: str, number: int | None, generator: int = 1) -> str:
 
 
 def raw_files(folder: Path) -> list[Path]:
-    """Return the raw files in a trial's folder, by name."""
+    """Return the raw files in a trial's folder, sorted by name."""
     return (
         sorted(path for path in folder.iterdir() if _RAW.fullmatch(path.name))
         if folder.is_dir()
@@ -101,7 +105,7 @@ def raw_files(folder: Path) -> list[Path]:
 
 
 def fsync_folder(folder: Path) -> None:
-    """Make renames and new names in `folder` durable."""
+    """Make renamed and new files in `folder` durable, so that they survive a power failure."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -112,7 +116,7 @@ def fsync_folder(folder: Path) -> None:
 def _make_folder_of(path: Path) -> None:
     """Create the folder in which `path` will be written.
 
-    If it is among the figures, let git ignore them (`hide_from_git`).
+    If the folder is in the folder of figures, let git ignore the figures (see `hide_from_git`).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     figures = places().figures
@@ -122,9 +126,9 @@ def _make_folder_of(path: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary name beside `path`.
+    """Yield the path of a temporary file beside `path`, which the caller writes.
 
-    On success fsync the file, rename it to `path`, and fsync the folder. On an error remove the
+    On success, fsync the file, rename it to `path`, and fsync the folder. On an error, remove the
     temporary file, and leave `path` unchanged.
     """
     _make_folder_of(path)
@@ -141,9 +145,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replacing_folder(target: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `target`; on success it replaces `target`.
+    """Yield a temporary folder beside `target`. On success, the folder replaces `target`.
 
-    On an error `target` is unchanged. Temporary folders of processes that were killed are removed.
+    On an error, `target` is unchanged. Temporary folders that killed processes left are removed.
     """
     _make_folder_of(target)
     _remove_abandoned(target)
@@ -189,7 +193,7 @@ def _as_json(value: Any, indent: int | None = 1) -> bytes:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` as indented JSON, atomically; raise ValueError for NaN and infinities."""
+    """Write `value` atomically as indented JSON; raise ValueError for NaN and infinities."""
     with replacing(path) as temporary:
         temporary.write_bytes(_as_json(value))
 
@@ -216,11 +220,11 @@ def read_json(path: Path) -> Any:
 
 
 def decode(kind: type[T], value: Any, said: str, *, more: bool = False, exit_code: int = 1) -> T:
-    """Return plain JSON values as the frozen dataclass `kind`, including nested ones.
+    """Convert plain JSON values to the dataclass `kind` and the dataclasses that it contains.
 
     Raise LabError with a message that begins with `said` if a value is missing or of another type.
-    Without `more`, also raise it for a field that `kind` does not have. Such a field is of a later
-    version of the lab, which may have changed the meaning of the other fields.
+    Without `more`, also raise LabError for a field that `kind` does not have. Such a field was
+    written by a later version of the lab, which may have changed the meaning of the other fields.
     """
     import pydantic  # noqa: PLC0415 - slow (0.1 s), and most commands decode nothing
 
@@ -237,7 +241,7 @@ def decode(kind: type[T], value: Any, said: str, *, more: bool = False, exit_cod
 
 
 def _first_fault(error: pydantic.ValidationError) -> str:
-    """Return the part of a sentence that says where a value has its first fault, and which one."""
+    """Return the part of a sentence that names the first fault of a value, and where it is."""
     fault = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(map(str, fault["loc"]))
     if fault["type"] == "model_type":  # pydantic's message would name a class
@@ -247,7 +251,7 @@ def _first_fault(error: pydantic.ValidationError) -> str:
 
 
 def as_manifest(given: Any, where: str) -> Manifest:
-    """Return plain JSON values as a manifest; `where` is their source, for errors.
+    """Convert plain JSON values to a manifest; errors name `where`, the source of the values.
 
     Fields may be missing, and unknown fields are kept. Raise LabError for another schema, a missing
     run id, or a value of another type than the lab writes.
@@ -273,7 +277,10 @@ def as_manifest(given: Any, where: str) -> Manifest:
 
 
 def public(text: str) -> str:
-    """Return a text that may be published: without paths above the lab and passwords in URLs."""
+    """Return a text in a form that may be published.
+
+    Paths above the lab's folders, and users and passwords in URLs, are replaced.
+    """
     own = ((lab_root(), "."), (places().data, "DATA"), (Path(__file__).parents[1], "."))
     temporary = Path(tempfile.gettempdir())
     for path, name in (*own, (Path.home(), "~"), (temporary, "TMP")):
@@ -299,7 +306,7 @@ def sha256(path: Path) -> str:
 
 
 Values: TypeAlias = dict[str, Any]
-"""Values by name. The names are those of columns, which columns.csv describes."""
+"""Values by the names of columns, which columns.csv describes."""
 
 
 class RawFile(TypedDict):
@@ -321,7 +328,7 @@ class RecordedVerdict(TypedDict):
 class TrialRecord(TypedDict):
     """Content of trial.json: everything known about one trial, whether it succeeded or failed.
 
-    Optional fields are missing in runs of earlier versions.
+    The fields that are NotRequired are missing in runs of earlier versions.
     """
 
     schema: NotRequired[int]
@@ -350,7 +357,7 @@ class TrialRecord(TypedDict):
 
 @dataclass(frozen=True)
 class RunFolder:
-    """One run on disk: runs/<run_id>/ in the data folder, or an exported run like data/sample/."""
+    """The folder of a run: runs/<run_id>/ in the data folder, or an exported run (data/sample/)."""
 
     path: Path
 
@@ -366,7 +373,7 @@ class RunFolder:
 
     @property
     def profiles(self) -> ProfileFolder:
-        """Folder of the run's profiles, which are sessions with the same files as a run."""
+        """Folder of the run's profiles. It contains the same files as the folder of a run."""
         return ProfileFolder(self.path / "profiles")
 
     @property
@@ -398,11 +405,11 @@ class RunFolder:
 
     @property
     def is_imported(self) -> bool:
-        """True if the run was made from a file that the lab did not record."""
+        """True if the run was imported from files that the lab had not recorded."""
         return self.manifest().origin is not None
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Write run.json atomically, with only the fields that were given, and no defaults."""
+        """Write run.json atomically, without fields that were not given."""
         write_json(self.path / "run.json", manifest.as_json())
 
     @property
@@ -438,8 +445,8 @@ class RunFolder:
     def append(self, state: State, trial_id: str, **facts: Any) -> None:
         """Append one fsynced line to the journal: the trial's new state, the time, and `facts`.
 
-        First remove an incomplete last line, which a crash left. The change that it announces was
-        not made, because a change is made only after its line is complete.
+        First remove an incomplete last line, which a crash left. The change that this line
+        announces was not made, because a change is made only after its line is complete.
         """
         line = {"at": datetime.now(UTC).isoformat(), "trial_id": trial_id, "state": state, **facts}
         first = not self.journal.exists()
@@ -457,7 +464,7 @@ class RunFolder:
     def states(self) -> dict[str, State]:
         """Return the last state of each trial.
 
-        Ignore an incomplete last line, which is from a crash while appending.
+        Ignore an incomplete last line, which a crash has left.
         """
         states: dict[str, State] = {}
         if not self.journal.exists():
@@ -474,7 +481,7 @@ class RunFolder:
 
 @dataclass(frozen=True)
 class ProfileFolder(RunFolder):
-    """The profiles of a run, with the same records and raw files as a run, but no manifest."""
+    """The folder of a run's profiles, with records and raw files as in a run, but no manifest."""
 
     @property
     def scripts(self) -> Path:
@@ -483,7 +490,7 @@ class ProfileFolder(RunFolder):
 
     @property
     def is_imported(self) -> bool:
-        """False: the lab records every profile, and imports none."""
+        """False, because the lab records every profile itself."""
         return False
 
 
@@ -495,7 +502,7 @@ class _JournalLine:
 
 @dataclass(frozen=True)
 class _RecordedCell:
-    """Columns that every recorded cell must have, because names of trials are made from them."""
+    """Columns that every recorded cell must have, because trials are named after their values."""
 
     server: str
     workload: str
@@ -519,10 +526,10 @@ class _Record:
 
 
 def _record(found: Any, where: str, folder: str | None = None) -> TrialRecord:
-    """Return a trial's record.
+    """Return `found` as a trial's record.
 
-    Raise LabError if it is not a record of this version, or if it names a folder or a file that
-    does not belong to a run.
+    Raise LabError if `found` is not a record of this version, if it is the record of another trial
+    than that of the folder, or if it names a trial or a file that cannot be part of a run.
     """
     record = decode(_Record, found, f"{where} is not a trial's record", more=True)
     if folder not in (None, record.trial_id):
@@ -543,7 +550,7 @@ def _record(found: Any, where: str, folder: str | None = None) -> TrialRecord:
 def _unpacked(path: Path) -> list[TrialRecord]:
     """Read the records of an exported run.
 
-    Raise LabError if one is invalid, or if two are of the same trial.
+    Raise LabError if a record is invalid, or if two records are of the same trial.
     """
     unpacker = lzma.LZMADecompressor(
         lzma.FORMAT_XZ, memlimit=128 * 2**20
@@ -574,7 +581,7 @@ def _unpacked(path: Path) -> list[TrialRecord]:
 def _text_of(record: TrialRecord, indent: int | None = 1) -> bytes:
     """Return a record as the bytes of trial.json.
 
-    Raise LabError if a value is not one that the lab writes.
+    Raise LabError if the record contains a value that JSON cannot express.
     """
     try:
         return _as_json(record, indent)
@@ -590,8 +597,8 @@ def _text_of(record: TrialRecord, indent: int | None = 1) -> bytes:
 def filling_run(campaign: str) -> Iterator[RunFolder]:
     """Yield the folder of a new run; the caller must fill the folder completely.
 
-    On an error the folder is removed. A folder that a killed process left is removed by the next
-    call.
+    On an error, the folder is removed. If the process is killed, the next call of this function
+    removes the folder.
     """
     _remove_half_filled()
     run = new_run(campaign)
@@ -606,7 +613,7 @@ def filling_run(campaign: str) -> Iterator[RunFolder]:
 
 
 def _remove_half_filled() -> None:
-    """Remove the folders that killed processes were filling.
+    """Remove the folders of runs that processes were filling when they were killed.
 
     If the process of a folder still runs, the folder is kept.
     """
@@ -620,7 +627,7 @@ def _remove_half_filled() -> None:
 
 
 def new_run(campaign: str) -> RunFolder:
-    """Create the folder of a new run. Names of runs sort by time."""
+    """Create the folder of a new run. Its name begins with the time, so that runs sort by time."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     folder = runs_folder() / f"{stamp}-{campaign}-{secrets.token_hex(2)}"
     data_folder()
@@ -665,7 +672,7 @@ def find_run(run: str) -> RunFolder:
 def figures_folder(run: RunFolder) -> Path:
     """Return the folder of a run's figures: figures/<run_id>/.
 
-    For a committed run, it is the folder with the run's name, such as figures/sample/.
+    The figures of a committed run are in a folder with the run's name, such as figures/sample/.
     """
     name = run.path.name if run.path.parent in _named_places() else run.run_id
     return places().figures / name
@@ -678,19 +685,19 @@ def short_name(run: RunFolder) -> str:
 
 
 def _named_places() -> tuple[Path, Path]:
-    """Return the folders in which runs are found by the names of their folders."""
+    """Return the folders in which `find_run` finds a run by the name of the run's folder."""
     return places().data, places().committed
 
 
 def remember(run: RunFolder) -> None:
-    """Record for `begun_here` that a run with this manifest was begun in this lab."""
+    """Record that a run with this manifest was begun in this lab, so that `begun_here` knows."""
     note = _note_of(run)
     note.parent.mkdir(exist_ok=True)
     note.write_text(sha256(run.path / "run.json") + "\n", encoding="utf-8")
 
 
 def begun_here(run: RunFolder) -> bool:
-    """Return True if a run was begun in this lab, and its manifest has not changed since then."""
+    """Return whether a run was begun in this lab and its manifest has not changed since then."""
     note = _note_of(run)
     return note.is_file() and note.read_text(encoding="utf-8").strip() == sha256(
         run.path / "run.json"
@@ -709,7 +716,7 @@ def sweep(run: RunFolder) -> None:
 
 
 def data_folder() -> Path:
-    """Return the folder of runs, calibrations and locks, created if missing."""
+    """Return the folder of runs, calibrations and locks; create it if it is missing."""
     folder = places().data
     folder.mkdir(parents=True, exist_ok=True)
     hide_from_git(folder)
@@ -747,8 +754,8 @@ def export_compact(
 ) -> None:
     """Copy the parts of a run that figures need: manifest, journal, records, and tables.
 
-    Single requests are left out, and large tables are reduced. If there already is an exported run
-    at `destination`, it is replaced when the copy is complete. Raise LabError if the folder
+    Single requests are left out, and `shrink` reduces the table of resources. If there already is
+    an exported run at `destination`, the complete copy replaces it. Raise LabError if the folder
     contains anything else.
     """
     if destination.exists() and any(destination.iterdir()):
@@ -779,9 +786,9 @@ def export_compact(
 
 
 def _exported(inside: Path) -> bool:
-    """Return True if the file can belong to an exported run.
+    """Return whether the file can belong to an exported run.
 
-    Runs exported by earlier versions have a trial.json for each trial.
+    A run that an earlier version has exported contains a trial.json for each trial.
     """
     if inside.parts[0] == "trials":
         return len(inside.parts) == 3 and inside.name == "trial.json"
