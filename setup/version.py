@@ -17,7 +17,7 @@ HEADING = re.compile(r"^## (\d+\.\d+\.\d+)", re.M)
 
 
 def git(*arguments: str) -> str:
-    """Return what git prints about this checkout; empty if there is no git, or if git fails."""
+    """Return the output of a git command in this checkout; empty if git is missing or fails."""
     if not (ROOT / ".git").exists():
         return ""
     command = ["git", "-C", str(ROOT), *arguments]

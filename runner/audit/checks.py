@@ -23,7 +23,7 @@ from runner.present.look.captions import plural
 VOID, IMPOSSIBLE, SUSPICIOUS, KNOWING = Severity
 Rules = Sequence[Rule]
 MORE = 1.1
-"""Largest share of connections in use that rounding alone can explain.
+"""Rounding alone can explain a share of connections in use of up to this.
 
 The true share is at most 1, but tools print means with three digits, and round durations.
 """
@@ -522,7 +522,7 @@ def _columns_alike(rows: pd.DataFrame) -> Iterator[Finding]:
 
 
 def _has_four_digits(values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return whether each positive value has more than three significant digits."""
+    """Return a mask of the positive values that have more than three significant digits."""
     with np.errstate(divide="ignore", invalid="ignore"):
         unit = 10.0 ** (np.floor(np.log10(values)) - 2)
         return np.abs(values / unit - np.round(values / unit)) > DIGITS_APART

@@ -42,7 +42,9 @@ from runner.audit.formats.values import (
 from runner.model import LabError
 
 MOST_BYTES = 64 * 2**20
-"""Largest size of a source. Only lists of requests may be larger: they are read line by line."""
+"""A source may have at most this size. A list of requests may be larger, because it is read line by
+line.
+"""
 HEAD_BYTES = 2**16
 """A list of requests is recognised by this number of bytes at its beginning."""
 LONGEST_LINE_BYTES = 2**20

@@ -68,7 +68,7 @@ class _Seen:
 
 
 def cell_of(server: str) -> Cell:
-    """Return the cell for a file that has not been read yet, so that its load is not known."""
+    """Return the cell for a file that has not been read yet; its load is only a placeholder."""
     return Cell(
         server=server,
         language="unknown",
@@ -167,7 +167,7 @@ def digest_imported(
 
 
 _NO_URL = {("", "", "")}
-"""(method, name, url) of the labels of checks, which do not belong to a request."""
+"""What labels of checks have as (method, name, url), because a check belongs to no request."""
 _ITERATIONS_S = """
     SELECT coalesce(max(end_ns) - min(end_ns - (length_ms * 1e6)::BIGINT), 0) / 1e9 FROM iterations
 """

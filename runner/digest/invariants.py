@@ -58,7 +58,8 @@ NTP may slew the wall clock by 0.05 % (adjtimex(2)).
 TOGETHER = 0.9
 """All generators must run at once for this share of the time of the longest-running generator."""
 APART_NS = 150_000_000
-"""Allowed total difference between the times at which generators begin and end.
+"""In a short load, it suffices if the longest-running generator runs without all others only for
+this time.
 
 Programs take tens of milliseconds to start and to end.
 """
@@ -142,7 +143,7 @@ class Rule:
 
 
 class Invariant(Enum):
-    """An invariant that every trial is checked for. The method `check` makes a trial's result."""
+    """An invariant. The method `check` returns the result of one trial."""
 
     HAS_REQUESTS = Rule(
         "1 the samples have HTTP requests",

@@ -75,7 +75,7 @@ TREND = {
     },
     "max": "max",
 }
-"""Statistic of a trend -> the statistic's name in k6's summary."""
+"""Our name of each statistic of a trend -> the statistic's name in k6's summary."""
 OF_ONE_GENERATOR = (
     *("labelling", "checked", "thresholds", "kinds"),
     *("first_drop_ns", "last_drop_ns"),
@@ -150,9 +150,10 @@ class RequestNumbers(Tally):
     The statistics of latency exclude these requests, except for `all_durations`.
     """
     all_durations: Trend | None = None
-    """`durations` including requests to other ports; None if there were none."""
+    """`durations` including requests to other ports; None if there were no such requests."""
     proto: str | None = None
-    """HTTP versions of the answers, the most frequent first; None if the samples do not say it."""
+    """HTTP versions of the answers, the most frequent first; None if the samples have no such tag.
+    """
     tls_version: str | None = None
     opened: int = 0  # requests that opened a connection
     mode: str = "keepalive"
@@ -381,7 +382,7 @@ def _numbers_of_load(
     held: int | None,
     window_s: float | None,
 ) -> RequestNumbers:
-    """Return the numbers of the whole load; raise DamageError if the clock was set meanwhile."""
+    """Return the numbers of the whole load; raise DamageError if the clock was set during it."""
     facts = database.sql(_FACTS, params={"blocked": BLOCKED}).to_arrow_table().to_pylist()[0]
     first_ns = facts["first_start_ns"]
     last_ns = facts["last_end_ns"]
@@ -434,7 +435,7 @@ def _protocol(database: duckdb.DuckDBPyConnection, tally: Tally, name: str) -> s
 
 
 def _other_ports(database: duckdb.DuckDBPyConnection) -> tuple[PortUse, ...]:
-    """Return the requests to each port other than the server's, without those that k6 blocked."""
+    """Return the use of each port other than the server's, without requests that k6 blocked."""
     given = {"blocked": BLOCKED, "set_up": SET_UP_PORT}
     found = database.sql(_OTHER_PORTS, params=given).to_arrow_table().to_pylist()
     return tuple(PortUse(**each) for each in found)
@@ -562,7 +563,7 @@ _THROUGHPUT = """
                FROM answers GROUP BY bin) USING (bin)
     ORDER BY bin
 """
-"""One row per bin from the begin of the load to its last request, so that a stall shows as zeros.
+"""One row per bin, from the begin of the load to its last request. A stall shows as rows of zeros.
 """
 
 
@@ -621,7 +622,7 @@ class GeneratorSummary:
     rps: float  # k6's rate over its test run; 0 without requests
     http_req_duration: Trend = field(default_factory=dict)  # empty without requests
     checks: int = 0
-    """Number of check() calls of the script; `checks_failed` counts the failed ones."""
+    """Number of results of the script's checks; `checks_failed` is the number of failures."""
     checks_failed: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
     """Further counts of a generator; the same names are used for these counts in `Tally.points`."""

@@ -103,7 +103,7 @@ ELSEWHERE = LABELLED.append(pa.field("port", pa.int32()))
 
 The column `port` has the port that the request went to.
 """
-SET_UP_PORT = 0  # in ELSEWHERE, the requests of setup() and teardown() have this port instead
+SET_UP_PORT = 0  # number in the column `port` for all requests of setup() and teardown()
 SET_UP_GROUPS = ("::setup", "::teardown")
 """Groups that k6 gives to the requests of setup() and teardown() (internal/js/runner.go)."""
 NO_PORT = -1  # unknown port: the tag `url` holds the name that the script gave the request
@@ -749,7 +749,9 @@ class _Requests:
 
     end_ns: NDArray[np.int64]
     durations_ms: NDArray[np.float64]
-    """One row per metric of REQUEST_METRICS but the first, and one column per request."""
+    """An array with one row per metric of REQUEST_METRICS except the first, and one column per
+    request.
+    """
     kept: NDArray[np.void]
     """The values kept of the tags of each request's first point, as _KEPT."""
 
@@ -836,7 +838,7 @@ _NO_REQUESTS = _Requests(np.empty(0, np.int64), np.empty((_POINTS - 1, 0)), np.e
 
 
 def _picked(block: Block, behind_ns: int) -> _Picked:
-    """Return what a block contributes to rows and counts; `behind_ns` is added to its times."""
+    """Return the contribution of a block to rows and counts; `behind_ns` is added to its times."""
     labelling = Labelling()
     kept = np.array(
         [
@@ -1049,7 +1051,10 @@ def _require_order(points: Singles) -> None:
 
 
 def _faulty(points: Singles) -> NDArray[np.bool_]:
-    """Return a mask of the points that are not in k6's order; the first must begin a request."""
+    """Return a mask of the points that are not in k6's order.
+
+    The first of the given points must be the first point of a request.
+    """
     place = np.arange(len(points))
     due = place % _POINTS
     wrong = points["metric"] != due

@@ -22,7 +22,7 @@ MOST_LABELS = 5_000
 """A load may have about this many labels. Points with any further label get the label OTHER."""
 MOST_URLS = 100_000
 """The different URLs of a label are counted only up to about this number."""
-LONGEST = 300  # number of characters of a name that are kept
+LONGEST = 300  # names are cut off after this number of characters
 _KEPT_TAGS = ("method", "group", "scenario", "proto", "tls_version")
 _UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 _ID = re.compile(rf"\d+|{_UUID}|(?=[0-9a-fA-F]*\d)[0-9a-fA-F]{{16,}}|(?=\S*\d)[A-Za-z0-9_-]{{22,}}")
@@ -35,7 +35,7 @@ class Labels:
 
     method: str = ""
     name: str = ""
-    """The endpoint's name if the script gave it one."""
+    """The name that the script gave the request; empty if it gave no name."""
     url: str = ""
     """The URL with collapsed identifiers; empty if the request has a name."""
     group: str = ""
@@ -114,7 +114,7 @@ class Labelling:
 
 
 def url_of(tags: Mapping[str, Any]) -> str:
-    """Return the URL in a point's tags, or else its name; empty if there is neither."""
+    """Return the tag `url` of a point, or else its tag `name`; empty if the point has neither."""
     return str(tags.get("url", tags.get("name")) or "")
 
 

@@ -59,9 +59,7 @@ RAMPING = 1.1
 """The rate is a ramp if the rates of the first and the last tenth differ by more than this factor.
 """
 FASTEST = 0.01
-"""The fastest requests, by this share of all requests, show how long a request takes without
-waiting.
-"""
+"""This share of the requests, the fastest ones, shows how long a request takes without waiting."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +68,8 @@ class LoadSeen:
 
     model: LoadModel
     users: int
-    """Closed load: highest number of users that ran an iteration at once.
-
-    Open load: number of allocated users.
+    """Number of users: of a closed load, the most that ran an iteration at once; of an open load,
+    all that k6 allocated.
     """
     constant_users: bool
     begun: int

@@ -64,7 +64,8 @@ PROTOCOLS = ("proto", "tls_version")
 """Metrics that name the protocols of a load's answers."""
 UNCOUNTED = Counters(None, None, None)
 K6_TABLES = {"requests": "t_s", "latency": "second", "throughput": "t_s"}
-"""Tables of a load whose raw file has every request -> the table's column of times."""
+"""The tables that are made of a raw file with every request -> the column of times in each table.
+"""
 Metrics = dict[str, Any]
 Raw = Callable[..., Path]
 """Function that returns the path of a load's raw file.
@@ -298,7 +299,7 @@ def metrics_of_points(points: RequestNumbers, cell: Cell, window_s: float | None
 def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]) -> LoadOfTrial:
     """Combine several slices into one load, and join their tables.
 
-    `loads` has pairs of a slice's number and its load.
+    `loads` has pairs: the number of a slice, and the load of this slice.
     """
     parts = [load for _, load in loads]
     first = parts[0].metrics
@@ -335,7 +336,10 @@ def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTria
 
 
 def _all_words(loads: Sequence[LoadOfTrial], name: str) -> str:
-    """Return the words in the values of a metric of several loads, each word once, with commas."""
+    """Return all words of a metric, such as `proto`, in several loads: each word once.
+
+    In each load's metric, and in the result, the words are separated by commas.
+    """
     known = [load.metrics[name] for load in loads if name in load.metrics]
     return ", ".join(dict.fromkeys(word for text in known for word in text.split(", ")))
 
@@ -475,7 +479,8 @@ def _samples_together(
 ) -> Metrics:
     """Join the tables of slices, one after the other.
 
-    Return the percentiles of all requests. Return nothing if the trial has no slices.
+    Return the statistics of the latencies of all requests. If the trial has no slices, there is
+    nothing to join, so return no metrics.
     """
     if trial.cell.slices is None:
         return {}

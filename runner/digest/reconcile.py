@@ -258,7 +258,7 @@ def missed(cell: Cell, points: RequestNumbers) -> int:
 
 
 def own_checks(cell: Cell, points: RequestNumbers, measurement: Measurement) -> Iterator[Check]:
-    """Check a load on the user's API: where requests went, and if script and mode were as asked.
+    """Check a load on the user's API: the addresses of its requests, its script, and its mode.
 
     Yield nothing for other loads.
     """

@@ -32,7 +32,7 @@ from runner.store import (
     sha256,
 )
 
-GROUP_ROWS = 200_000  # rows in a row group; with a group per trial, files are five times as large
+GROUP_ROWS = 200_000  # rows in a row group; one group per trial would make files five times larger
 STEPS = {"t_s": 2**-14, "dt_s": 2**-14, "cpu_pct": 2**-7, "switches_per_s": 2**-3}
 """In an exported run, the samples in these columns are rounded to multiples of the given step.
 
@@ -248,8 +248,8 @@ def _rebuild_session(
 ) -> dict[str, Record]:
     """Rewrite the parts of the tables of a session's trials, and return the salvaged records.
 
-    Raise LabError if the digest of a trial differs from its record. Only columns of the record are
-    compared, because a record of an earlier version may have fewer columns.
+    Raise LabError if the digest of a trial differs from its record. Only metrics that the record
+    has are compared, because a record of an earlier version of the lab may have fewer metrics.
 
     A record without a `mode` was written by an older version of the lab, which excluded the time of
     connecting from percentiles, and let an open load end with its last answer. If these differences
@@ -315,7 +315,7 @@ def _require_same(record: Record, digest: Digest) -> None:
 def _same(found: object, sealed: object) -> bool:
     """True if two values are equal up to rounding.
 
-    The order of summation may differ between versions.
+    Rounding may differ, because versions of the lab may add numbers in different orders.
     """
     if isinstance(found, float) and isinstance(sealed, float):
         return math.isclose(found, sealed, rel_tol=1e-10, abs_tol=1e-10)

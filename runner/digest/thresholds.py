@@ -1,4 +1,4 @@
-"""Evaluate the thresholds of a k6 script from raw samples, and describe its own metrics.
+"""Evaluate the thresholds of a k6 script from raw samples, and describe the script's own metrics.
 
 The grammar is that of k6 (metrics/thresholds_parser.go): an aggregation, an operator and a number,
 such as `p(95)<200`. Percentiles interpolate between order statistics, as k6's do. The rate of a
@@ -34,7 +34,7 @@ KINDS = {
     **dict.fromkeys(("http_req_failed", "checks"), "rate"),
     **dict.fromkeys(("vus", "vus_max"), "gauge"),
 }
-"""Kinds of those of k6's own metrics that are not trends."""
+"""The kinds of k6's own metrics, except for trends."""
 OWN_TRENDS = ("http_req_", "iteration_duration", "group_duration", "ws_", "grpc_req_")
 """Beginnings of the names of k6's own trends."""
 UNWATCHED = (*KNOWN, "data_sent", "data_received", "http_req_failed")
@@ -76,7 +76,7 @@ class StatedByK6:
 
     @property
     def selections(self) -> list[Selection]:
-        """The selections of points that the thresholds need."""
+        """The selections whose points are needed to evaluate the thresholds."""
         found = (selection_of(each.metric) for each in self.thresholds)
         return [each for each in found if each is not None]
 

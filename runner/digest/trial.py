@@ -285,8 +285,8 @@ def _digest(run: RunFolder, seen: _Seen, left_out: LeftOut) -> Digest:
     measurement = seen.measurement
     cell = seen.trial.cell
     every = range(len(seen.loads))
-    # If a server died, all of its slices may be in places that are left out. Then use all slices:
-    # the trial has failed anyway.
+    # If a server died, all of its slices may be in places that are left out. Then use all slices.
+    # This does no harm, because the trial has failed anyway.
     kept = [at for at in every if not measurement.slices or at + 1 not in left_out.places]
     kept = kept or list(every)
     load = together(run, trial, [(at + 1, seen.loads[at]) for at in kept])

@@ -148,7 +148,10 @@ def _generator_throttled_share(counters: Mapping[str, Counter], end_s: float) ->
 def _of_generators(
     counters: Mapping[str, Counter], measurement: Measurement, end_s: float
 ) -> Metrics:
-    """Return the CPU use of the busiest generator, the highest stolen share, and network use."""
+    """Return the CPU use of the busiest generator, and numbers about all generators together.
+
+    These numbers are the highest share of stolen CPU time, and the load of the network.
+    """
     between = [(each, each.between) for each in measurement.loads if each.between is not None]
     hosts = between[0][1].generators
     names = ["generator", *(f"generator {part.number}" for part in measurement.parts)]
@@ -345,7 +348,7 @@ def _serial(
 
 
 def _network(metrics: Metrics) -> Network | None:
-    """Return the evidence of the network between hosts; None on one machine."""
+    """Return the evidence of the network between hosts; None if all ran on one machine."""
     if "network_share" not in metrics:
         return None
     return Network(
@@ -357,7 +360,7 @@ def _network(metrics: Metrics) -> Network | None:
 
 
 def _probing(measurement: Measurement, metrics: Metrics) -> Probing | None:
-    """Return the evidence of the probe; None without a probe."""
+    """Return the evidence of the probe; None if there was no probe."""
     duration_s = _count(metrics, "duration_s")
     if "probe_requests" not in metrics or duration_s == 0:
         return None
@@ -369,9 +372,10 @@ def _probing(measurement: Measurement, metrics: Metrics) -> Probing | None:
 
 
 def _ceiling_share(cell: Cell, measurement: Measurement, metrics: Metrics) -> float | None:
-    """Return the rate as a share of the generator's ceiling; None without a calibration.
+    """Return the rate as a share of the generator's ceiling; None if the ceiling is unknown.
 
-    Return None for a ramp, too, because its mean rate does not show the rate of its last step.
+    Return None for a ramp, too, because the mean rate of a ramp does not show the rate of its last
+    step.
     """
     ceiling_rps = measurement.generator_ceiling_rps
     if not ceiling_rps or len(cell.rates_rps) > 1:

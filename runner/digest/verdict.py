@@ -32,16 +32,19 @@ class Rule:
 
 
 def judge(evidence: Evidence) -> Verdict:
-    """Return what limited a trial: the cause of the first rule that applies.
+    """Return the verdict of a trial; its cause is that of the first rule that applies.
 
-    If both sides are saturated, the limit is unknown, because either may have set the rate.
+    If server and generator are both saturated, the limit is unknown, because either of them may
+    have set the rate.
     """
     cause = next(rule.cause for rule in _rules(evidence) if rule.holds)
     return Verdict(cause, evidence)
 
 
 def disturbance(evidence: Evidence) -> str:
-    """Return what took so much CPU time that the trial must be repeated; empty if nothing did.
+    """Return a text that names who took so much CPU time that the trial must be repeated.
+
+    The text is empty if the trial need not be repeated.
 
     A trial that was limited by its generator, or whose limit is unknown for another reason, is not
     repeated, because its verdict would be the same on quiet CPUs. There is one exception: a trial
@@ -82,7 +85,7 @@ def _rules(e: Evidence) -> Iterator[Rule]:
 
 
 def _of_full_sides(e: Evidence) -> Iterator[Rule]:
-    """Yield the rules for a side that used up its CPUs or quota."""
+    """Yield the rules for a server, generator, database or network that was used up."""
     database = _full_database(e)
     database_is_apart = e.database is not None and (e.database.limited or not e.database.shared)
     a_side_is_full = e.saturated or e.crowded or database is not None
@@ -116,8 +119,8 @@ def _of_database(e: Evidence, database: DatabaseEvidence) -> Iterator[Rule]:
         yield Rule(mostly_its_own, Cause.DATABASE_FILLED_SHARED_CPUS)
         yield Rule(True, Cause.DATABASE_AND_GENERATOR_FILLED_CPUS)
     yield Rule(not database.shared and busy, Cause.DATABASE_BUSY)
-    # While a quota holds the server back, the server keeps its connections of the pool in use. So
-    # an exhausted pool is then not the limit.
+    # While a quota holds the server back, the server keeps the connections of its pool in use. So
+    # an exhausted pool is then a consequence of the quota, and not the limit.
     held_back = e.limited and e.saturated
     exhausted = database.pool_exhausted_share >= MOSTLY
     yield Rule(exhausted and not held_back, Cause.POOL_EXHAUSTED)

@@ -1,7 +1,7 @@
 """Read the load of a script whose own options define it (`bench run --as-written`).
 
-The lab does not know what the load asked for, so it compares k6's samples only with k6's summary.
-Requests of setup() and teardown() count only in the numbers of their groups.
+The lab does not know how many requests such a load should have, so it compares k6's samples only
+with k6's summary. Requests of setup() and teardown() count only in the numbers of their groups.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Self
 
 MOST_FAILED = 0.001
-"""Highest share of failed requests at which the limit of a trial is judged.
+"""A trial's limit is judged by its rate only if at most this share of its requests failed.
 
 If more requests fail, the rate and the cost per request mostly describe errors.
 """

@@ -72,7 +72,7 @@ def header_of(text: str) -> list[str]:
 
 
 def is_csv(text: str) -> bool:
-    """Return whether a text can be a CSV: its first line has several names."""
+    """True if a text may be a CSV, because its first line has several names."""
     return len({*header_of(text)} - {""}) > 1 and not text.lstrip().startswith(("{", "["))
 
 
@@ -165,7 +165,7 @@ def unit_of(heading: str) -> str:
 
 
 def _with_unit(value: str | None, unit: str) -> str | None:
-    """Return a value; if it is a number without a unit, append the unit of its column."""
+    """Return a value with a unit: if it is a number without a unit, append its column's unit."""
     return f"{value.strip()}{unit}" if value and value.strip()[-1:].isdigit() else value
 
 
@@ -175,7 +175,7 @@ _RULE = re.compile(r"^\s{0,3}\|?\s*:?-{2,}:?\s*(\|\s*:?-{2,}:?\s*)+\|?\s*$")
 
 
 def has_markdown_table(text: str) -> bool:
-    """Return whether a text has a Markdown table, which has a line of dashes below its names."""
+    """True if a text has a table in Markdown, with a line of dashes below the column names."""
     return any(_RULE.match(line) for line in text.splitlines()[1:5000])
 
 
@@ -227,7 +227,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _has_rate(names: Sequence[str], renamed: Mapping[str, str]) -> bool:
-    """Return whether a table has a column of rates, by its name or by `--map`."""
+    """True if a table has a column of rates, known by the column's name or by `--map`."""
     by_option = {renamed.get("rps"), renamed.get("rate")} & set(names)
     return bool(by_option or {name.lower() for name in names} & set(ALIASES["rate"]))
 
@@ -250,7 +250,7 @@ LOCUST = {
 
 
 def is_locust(header: Collection[str]) -> bool:
-    """Return whether a CSV is Locust's *_stats.csv, which `--csv` writes."""
+    """True if a CSV is Locust's *_stats.csv, which `--csv` writes."""
     return {"Request Count", "Failure Count", "Requests/s", "Average Response Time"} <= set(header)
 
 

@@ -27,7 +27,7 @@ LONGEST_NUMBER = 18
 
 
 def is_jmeter(header: Collection[str]) -> bool:
-    """Return whether these column names are those of JMeter's results."""
+    """True if these column names are those of JMeter's results."""
     return set(NEEDED) <= set(header)
 
 

@@ -411,49 +411,49 @@ def _crank_row(name: str, found: JsonObject, tool: str, unit_ms: float) -> Row:
 
 
 def is_oha(data: JsonObject) -> bool:
-    """Return whether the JSON is oha's output."""
+    """True if the JSON is oha's output."""
     return {"summary", "latencyPercentiles"} <= data.keys()
 
 
 def is_bombardier(data: JsonObject) -> bool:
-    """Return whether the JSON is bombardier's output."""
+    """True if the JSON is bombardier's output."""
     return {"spec", "result"} <= data.keys() and "latency" in dict_of(data["result"])
 
 
 def is_vegeta(data: JsonObject) -> bool:
-    """Return whether the JSON is vegeta's report."""
+    """True if the JSON is vegeta's report."""
     return {"latencies", "status_codes"} <= data.keys()
 
 
 def is_autocannon(data: JsonObject) -> bool:
-    """Return whether the JSON is autocannon's output."""
+    """True if the JSON is autocannon's output."""
     return {"latency", "requests", "throughput", "connections"} <= data.keys()
 
 
 def is_fortio(data: JsonObject) -> bool:
-    """Return whether the JSON is fortio's output."""
+    """True if the JSON is fortio's output."""
     return {"DurationHistogram", "ActualQPS"} <= data.keys()
 
 
 def is_nighthawk(data: JsonObject) -> bool:
-    """Return whether the JSON is Nighthawk's output."""
+    """True if the JSON is Nighthawk's output."""
     results = dicts_of(data.get("results"))
     return any({"statistics", "counters"} <= each.keys() for each in results)
 
 
 def is_ghz(data: JsonObject) -> bool:
-    """Return whether the JSON is ghz's output."""
+    """True if the JSON is ghz's output."""
     return {"count", "rps", "fastest", "slowest"} <= data.keys()
 
 
 def is_gatling(data: JsonObject) -> bool:
-    """Return whether the JSON is Gatling's stats.json or global_stats.json."""
+    """True if the JSON is Gatling's stats.json or global_stats.json."""
     stats = dict_of(data.get("stats")) or data
     return isinstance(stats.get("meanNumberOfRequestsPerSecond"), dict)
 
 
 def is_crank(data: JsonObject) -> bool:
-    """Return whether the JSON is crank's output."""
+    """True if the JSON is crank's output."""
     return "jobs" in dict_of(data.get("jobResults"))
 
 

@@ -280,7 +280,7 @@ def _with_summary(text: str, source: str, tool: str) -> Row:
 
 
 def _is_good(code: str) -> bool:
-    """Return whether a status is a success: an HTTP status below 400, or gRPC's OK."""
+    """True if a status is a success: an HTTP status below 400, or gRPC's OK."""
     return code == "OK" or 100 <= as_number(code) < 400
 
 
