@@ -44,7 +44,7 @@ def trial_ids(subjects: Sequence[str]) -> list[str]:
 
 
 def _free_stem(subject: str, taken: set[str]) -> str:
-    """Return the prefix of a subject's trial ids; add a number if another subject has the prefix."""
+    """Return the prefix of a subject's trial ids, with a number if another subject has the same."""
     stem = _NOT_IN_IDS.sub("-", subject).strip("-_") or "subject"
     number = 1
     free = stem

@@ -19,12 +19,12 @@ from runner.verdict.limits import Cause, Limit
 SATURATED = 0.90
 """A server that uses at least this share of its CPUs is the limit."""
 CROWDED = 0.80
-"""A generator that uses a larger share of its CPUs distorts its measurements.
+"""A generator that uses more than this share of its CPUs distorts its measurements.
 
 Hyperfoil's watchdog has the same limit.
 """
 FULL_SECOND = 0.95
-"""A generator that uses a larger share of its CPUs in a second may have limited that second's rate.
+"""A generator that uses more than this share of its CPUs in a second may limit the rate meanwhile.
 """
 HELD = 0.97
 """If a server under a quota used at least this share of the quota over the whole load, it does not
@@ -44,8 +44,8 @@ Otherwise the ceiling is probably too low, because the machine was slow during t
 NETWORK_FULL = 0.80
 """The network is the limit if a load moves at least this share of the network's bytes per second.
 
-A transfer before the run measures how many bytes per second the network can move. The rest of them
-is for headers, acknowledgements and packets in transit.
+A transfer before the run measures how many bytes per second the network can move. A load cannot
+reach this number, because headers, acknowledgements and packets in transit take their part.
 """
 LOSSY = 0.01
 """If at least this share of the TCP segments is sent again, losses dominate the response times."""
@@ -154,7 +154,7 @@ class Evidence:
     others_share: float = 0.0
     """Share of the time of all CPUs that programs outside the trial took."""
     ceiling_share: float | None = None
-    """The load's rate as a share of the generator's ceiling; None without a calibration."""
+    """The load's rate as a share of the generator's ceiling; None if the ceiling is unknown."""
     failed_share: float = 0.0
     """Share of the requests that failed.
 
@@ -180,7 +180,7 @@ class Evidence:
     server_used_cores: float | None = None
     """CPU use of the server in cores. Set only if the number of the server's CPUs is unknown."""
     serial: Serial | None = None
-    """Set for a load with one connection, which sends one request after the other."""
+    """Set only for a load with one connection, which sends one request after the other."""
     probing: Probing | None = None
     """The probe's requests; None if there was no probe, or if it cannot be compared to the load."""
     unprobed: bool = False
@@ -190,7 +190,7 @@ class Evidence:
     connecting_share: float = 0.0
     """Share of the requests whose response time includes opening a connection."""
     network: Network | None = None
-    """The network between several hosts; None on one machine."""
+    """The network between several hosts; None if all ran on one machine."""
     ended_late_s: float = 0.0
     """Time between the end of an open load and its last answer."""
 

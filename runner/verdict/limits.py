@@ -24,7 +24,7 @@ class Limit(StrEnum):
     verdict: str
     """Code in the column `verdict`. `DATABASE` and `POOL` have the same code."""
     letter: str
-    """Abbreviation for figures with too little space for the word; empty if there was no limit."""
+    """Abbreviation of the word, for figures with little space; empty if there was no limit."""
     noun: str
     """Phrase within a sentence: `the limit was the server`."""
     why_not: str
@@ -35,7 +35,7 @@ class Limit(StrEnum):
     meaning: str
     """Meaning of the numbers of a trial with this limit."""
     remedy: str
-    """How to lift this limit if another one is required."""
+    """How to lift this limit, for a comparison that requires another limit."""
 
     def __new__(
         cls,
@@ -169,7 +169,7 @@ class Cause(StrEnum):
     QUOTA_SHARED = "quota-shared", Limit.UNKNOWN
     # One connection: server and generator take turns.
     ONE_REQUEST = "one-request", Limit.SERIAL
-    # A side, or the network, was at its limit.
+    # Server, generator or network was at its limit.
     BOTH_SIDES_BUSY = "both-sides-busy", Limit.UNKNOWN
     NETWORK_FULL_AND_A_SIDE_BUSY = "network-full-and-a-side-busy", Limit.UNKNOWN
     GENERATOR_AND_DATABASE_BUSY = "generator-and-database-busy", Limit.UNKNOWN
