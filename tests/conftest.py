@@ -93,7 +93,10 @@ def none_left() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def in_lab(lab: Path) -> Iterator[Path]:
-    """Yield the module's lab, after choosing it for the commands and notebooks of the module."""
+    """Set BENCH_ROOT to the module's lab, and yield the lab.
+
+    So the module's tests, and the notebooks that they execute, use this lab.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BENCH_ROOT", str(lab))
         yield lab

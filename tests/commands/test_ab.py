@@ -19,7 +19,10 @@ WORK = {
 
 @pytest.fixture
 def profiled(monkeypatch):
-    """Return a function that makes all runs have the profiles of the given servers, from WORK."""
+    """Return a function that replaces the profiles of all runs.
+
+    The new profiles are those of the given servers in WORK; without servers, there are no profiles.
+    """
 
     def give(*servers):
         found = profiles_of({name: WORK[name] for name in servers}) if servers else None

@@ -203,8 +203,8 @@ class Repeating(Lab):
     def assert_repeated(self, errors):
         """Check for each trial from b02 on that the first attempt failed and a later one succeeded.
 
-        `errors` has the only reason for which the first attempt may have failed, for each of these
-        trials.
+        `errors` has one element for each of these trials: the only reason for which the first
+        attempt may have failed.
         """
         said = self.ended(0)
         for number, error in enumerate(errors, start=2):

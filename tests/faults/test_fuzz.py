@@ -175,7 +175,7 @@ def test_toml_that_is_hard_to_read(tmp_path, text):
 
 
 def flipped(draw: st.DrawFn, path: Path) -> None:
-    """Change a few bytes of a file, or cut it off."""
+    """Change a few random bytes of a file, or cut the file off at a random place."""
     content = bytearray(path.read_bytes())
     if draw(st.booleans()):
         del content[draw(st.integers(0, len(content))) :]

@@ -117,8 +117,8 @@ def test_wrk_from_two_hosts_is_merged_exactly(divided):
     folder, server_count, record = counted(run, trial)
     parts = [json.loads((folder / name).read_text()) for name in ("wrk.json", "wrk.g2.json")]
     assert [part["connections"] for part in parts] == [10, 10]
-    # This test computes the expected values itself, from the files of both parts: the number of
-    # requests, and the sum of the rates. The number must also agree with the server's count.
+    # This test itself computes the expected number of requests and the expected rate, from the
+    # files of both parts of the load. The number must also agree with the server's count.
     assert trial["requests"] == sum(part["requests"] for part in parts)
     assert trial["rps"] == pytest.approx(
         sum(1e6 * part["requests"] / part["duration_us"] for part in parts), rel=1e-9
@@ -491,7 +491,7 @@ def test_a_generator_over_ssh_is_noticed_and_left_clean(root, fleet, nothing_lef
 )
 @pytest.mark.parametrize("engine", ["tcp", "ssh"])
 def test_a_database_that_is_heard_no_more_is_noticed(root, fleet, nothing_left, tmp_path, engine):
-    """The packets to the host of the database still arrive, but its answers do not."""
+    """Packets to the database's host still arrive, but no packet from this host arrives."""
     hosts = fleet.file(root, generators=("gen2",), engine=engine)
     with reached(fleet, engine, tmp_path / "home") as user:
         with under_way(root, hosts, under=INSERTS, begun=loads_long, **user) as runner:

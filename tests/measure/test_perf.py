@@ -1,4 +1,7 @@
-"""Tests of perf on real processes with known CPU time and system calls, and of its absence."""
+"""Tests of perf on real processes whose CPU time and system calls are known.
+
+Further tests check what the lab says if perf is missing or forbidden.
+"""
 
 import contextlib
 import os
@@ -54,9 +57,7 @@ def test_samples_add_up_to_the_cpu_time(tool, tmp_path):
 
 @needs_perf
 def test_perf_counts_the_calls_that_were_made(tool, tmp_path):
-    """The counts are exact for a process that makes two system calls for each byte that it
-    receives.
-    """
+    """perf must count the system calls of a process that makes two calls per byte it receives."""
     out = tmp_path / "perf-stat.json"
     with running(CALLS, stdin=subprocess.PIPE) as process:
         process.stdin.write(b"x" * 10)

@@ -169,7 +169,7 @@ def test_an_untrusted_certificate_is_no_answer(tmp_path):
 def series(process, server, hz, seconds):
     """Let a started probe send `hz` requests per second to a server for some seconds.
 
-    Return the times at which its requests were due.
+    Return the times at which the probe's requests were due.
     """
     asked = {"method": "GET", "path": "/", "body": "", "port": server.server_address[1], "hz": hz}
     process.stdin.write(json.dumps(asked) + "\n")
@@ -229,7 +229,8 @@ def test_a_hanging_server_is_late_for_every_request_meanwhile():
 def test_requests_of_a_slow_server_do_not_queue_in_the_probe():
     """Requests do not queue in the probe, even if every answer takes four times the probe's period.
 
-    On a single connection, the wait of requests would grow without end.
+    The probe opens further connections. On a single connection, each request would wait longer than
+    the previous one.
     """
     server = Server(lambda _: after(0.1))
     rows, latency_ms = probe(server, 2.0)
@@ -252,11 +253,11 @@ def test_a_server_that_closes_is_asked_over_a_new_connection():
 
 
 def test_an_unaccepted_connection_holds_up_no_other_request():
-    """If the server accepts no connection for 0.3 s, only requests on new connections of that time
-    are late, and later requests are not.
+    """If the server accepts no connection for 0.3 s, some requests of this time are late by about a
+    second. Requests that are due later do not wait for them.
 
-    The server's backlog is one. The kernel drops further connection requests, and the client sends
-    them again after a second.
+    Each request opens a connection, and the server's backlog is one. So the kernel drops further
+    connection requests, and the client sends them again after a second.
     """
 
     class Stalling(Server):
@@ -465,7 +466,7 @@ def test_late_sending_differs_from_waiting_for_the_server():
     probes = samples(1, sent=sent, opened=0 * due, count=100)
     assert late(probes, 2.5) == pytest.approx(0.2, abs=0.01)
     assert late(probes, 1.0) == 0.0
-    assert late(probes, 5.0) == pytest.approx(0.6, abs=0.01)  # the probe stopped half-way
+    assert late(probes, 5.0) == pytest.approx(0.6, abs=0.01)  # the probe stopped after 2.5 s
     assert late(probes, 0.2) == 0.0
     # If the server accepts no connection in that half second, the probe waits for its first
     # connection. This is not the probe's fault, so the requests do not count as sent late.

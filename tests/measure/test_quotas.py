@@ -109,7 +109,7 @@ def test_without_any_quota_the_throttled_time_is_0(tree):
 def test_the_tightest_quota_of_the_group_and_all_above_counts(tree):
     """Among the quotas of the server's group and of the groups above it, the lowest quota counts.
 
-    The throttled times of those of these groups that have a quota are added up.
+    The throttled times are added up over the groups that have a quota.
     """
     tree.process(PID, "/pods/pod/container")
     tree.group("/pods/pod/container", 150_000, 1_000_000)
@@ -214,7 +214,11 @@ SECONDS = np.array([0.0, 10.0])
 def used_by(
     quota, cpu_s=4.85, throttled_s=4.0, placement=None, cell=CELL, generator_throttled_s=math.nan
 ):
-    """Return metrics and evidence for ten seconds in which the server used `cpu_s` of CPU time."""
+    """Return metrics and evidence for a load of ten seconds.
+
+    In this load, the server used `cpu_s` seconds of CPU time, and waited `throttled_s` seconds
+    because of the quota.
+    """
     measurement = measured(quota=quota, placement=placement or Placement((0,), (1,)))
     server = {"cpu_s": np.array([0.0, cpu_s]), "throttled_s": np.array([0.0, throttled_s])}
     idle = {"cpu_s": np.array([0.0, 1.0]), "steal_s": np.zeros(2)}

@@ -212,7 +212,7 @@ def test_the_host_agrees_with_psutil():
 
 
 def test_memory_of_many_processes_agrees_with_psutil():
-    """The memory of many processes, read at once or in portions, is what psutil reads."""
+    """The lab reads the same memory of many processes as psutil, at once or in portions."""
     children = 3 * procfs.AT_ONCE
     with running(FAMILY.format(children=children), lines=children + 1) as leader:
         pids = list(descendants(leader.pid))
@@ -434,7 +434,7 @@ def test_a_group_gets_its_share_of_a_core_and_no_more(root, sampling):
 def test_stats_are_polled_without_ever_waiting():
     """The poll never waits for a server that answers late and in pieces.
 
-    It reads what has arrived, and sends another request only after an answer.
+    The poll reads what has arrived, and sends another request only after a whole answer.
     """
     body = (
         b'{"requests":1,"connections":1,"gc":{"cycles":3,"pause_total_ms":0.5,"cpu_s":0.1},'

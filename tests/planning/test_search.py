@@ -216,9 +216,9 @@ def test_a_rate_that_is_not_confirmed_is_broken(steps):
 
 @pytest.mark.parametrize(("high_rps", "count"), [(110, 1 + 1), (6400, 7 + 1), (1_000_000, 8 + 1)])
 def test_a_search_has_steps_until_its_ends_are_within_five_percent(high_rps, count):
-    """A search ends when the two ends of its range differ by at most 5 %, plus one step.
+    """A search bisects until the two ends of its range differ by at most 5 %.
 
-    Between 100 and 6,400 requests/s this needs log2(ln(64) / ln(1.05)) = 6.4, so 7 bisections. The
-    additional step confirms the result.
+    Between 100 and 6,400 requests/s this needs log2(ln(64) / ln(1.05)) = 6.4, so 7 bisections. One
+    more step confirms the result.
     """
     assert steps_between(100, high_rps) == count

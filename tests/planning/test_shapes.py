@@ -29,13 +29,13 @@ from runner.store import RunFolder, decode
 DATA = ROOT / "data"
 RUNS = ("sample", "all", "seeds")
 LATER = {"share": 1.0, "database_share": 1.0, "idle": "polling", "slices": None}
-"""Columns that the oldest run lacks -> the value that was in effect in that run."""
+"""Column that the oldest run lacks -> the value that was in effect in that run."""
 FROM_THE_RESULT = {"duration_s", "slices", "mode"}
 """Columns of the table of trials that contain the measured value instead of the cell's value."""
 
 
 def cells_of(run):
-    """Yield the id and the recorded columns of the cell, for each trial of a committed run."""
+    """Yield, for each trial of a committed run, its id and the recorded columns of its cell."""
     for record in RunFolder(DATA / run).records():
         yield record["trial_id"], record["cell"]
 

@@ -135,7 +135,8 @@ def test_no_peak_spans_two_slices():
 
 
 def test_the_generators_of_two_slices_count_each_from_zero():
-    cpu_s = np.array([0.0, 0.4, 0.8, 0.0, 0.2, 0.4])  # another process from 2 s on
+    # In the second slice, which begins at 2 s, another process is the generator.
+    cpu_s = np.array([0.0, 0.4, 0.8, 0.0, 0.2, 0.4])
     found = stitch(
         np.array([0.0, 0.5, 1.0, 2.0, 2.5, 3.0]), cpu_s, (0, 1.0), (2, 1.0), subject="generator"
     )
@@ -351,7 +352,7 @@ def test_a_runner_killed_again_and_again_loses_the_session_only(tmp_path):
             lab.start(following, "s02", "--resume", lab.run.name)
     lab.assert_it_goes_on_to_its_end()
     attempts = pd.DataFrame(records(lab.run).values()).groupby("session")["attempt"].nunique()
-    assert attempts.eq(1).all()  # all trials of a session have the same number of attempt
+    assert attempts.eq(1).all()  # all trials of a session have the same attempt number
 
 
 @pytest.mark.fault(

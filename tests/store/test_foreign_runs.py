@@ -175,7 +175,7 @@ def test_records_in_both_layouts_are_refused(lab):
 
 @pytest.mark.parametrize("value", ["NaN", "1e999"])
 def test_a_value_that_no_record_has_is_refused(lab, tmp_path, value):
-    """An impossible value in a record is refused in one sentence when the record is written."""
+    """If a record contains NaN or infinity, writing the record is refused in one sentence."""
     path = record(lab)
     path.write_text(path.read_text().replace('"metrics": {}', f'"metrics": {{"rps": {value}}}'))
     run = RunFolder(lab)

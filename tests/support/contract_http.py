@@ -1,4 +1,7 @@
-"""Strict reading of HTTP/1.1 requests for the test server, except for the fault of a test."""
+"""Reading of HTTP/1.1 requests for the test server.
+
+It is strict, except for the fault that a test chooses.
+"""
 
 import re
 import socket

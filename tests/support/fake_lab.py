@@ -57,7 +57,7 @@ ALONE = {K6: campaign_of(K6_LOAD)} | {
 
 
 def make(root: Path, repeats: int = 1, campaign: str = CAMPAIGN) -> Path:
-    """Make the lab in `root`; return the path of its campaign, after setting the `repeats`."""
+    """Make the lab in `root`; return the path of its campaign, which has `repeats` repeats."""
     server = bare_lab(root) / "servers" / "fake"
     server.mkdir()
     (server / "server.toml").write_text(SERVER_TOML.replace("{python}", sys.executable))
@@ -84,7 +84,10 @@ def fault(root: Path, name: str) -> None:
 
 
 def run(campaign: Path, *, code: int = 0) -> Run:
-    """Run the campaign of a lab with plain processes; the command must end with this exit code."""
+    """Run the campaign of a lab, with servers as plain processes.
+
+    The command must end with exit code `code`.
+    """
     return real_lab.run(campaign.parent, None, str(campaign), "--engine", "process", code=code)
 
 

@@ -18,7 +18,7 @@ END = "<!-- faults: end -->\n"
 
 
 def faults(page: Path = PAGE) -> Iterator[tuple[str, str, str]]:
-    """Yield the fault, the promise and the name for each mark of a test, by the names of the files.
+    """Yield fault, promise and test for each mark, in the order of the names of the test files.
 
     For the page FLEET, yield only the tests with several hosts.
     """

@@ -1,4 +1,4 @@
-"""Functions that read the lines and words of a drawn figure, and check that they are readable.
+"""Functions that read the lines and words of a drawn figure, and check that texts are readable.
 
 The module also provides the runs whose figures are drawn.
 """
@@ -57,7 +57,7 @@ RUNS: dict[str, Callable[[Path], Path]] = {
     "published": synthetic_published.build,
     "probed": partial(synthetic_rates.build, blocks=2, rates=False),
 }
-"""Name -> function that builds a run. Tests share these runs, so they must not change their files.
+"""Name -> function that builds a run. Tests share the run, so no test may change the run's files.
 
 A name that is not in this dict is the name of a run in data/.
 """
@@ -109,7 +109,7 @@ def changed(tables: Tables, rows: pd.Series | None = None, **values: Any) -> Tab
 
 
 def of(tables: Tables, server: str = "", load: str = HUNDRED) -> pd.Series:
-    """Return a mask of the trials of a load. If `server` is given, it selects only its trials."""
+    """Return a mask of the trials of a load, or only of the trials of `server` if it is given."""
     return tables.trials["load"].eq(load) & (tables.trials["server"].eq(server) if server else True)
 
 

@@ -184,7 +184,7 @@ class Machine:
 
     @contextlib.contextmanager
     def small_disk(self, megabytes: int) -> Iterator[Path]:
-        """Put the volumes of the host's containers on a disk of this size; yield its folder."""
+        """Put the volumes of the host's containers on a small disk; yield the disk's folder."""
         volumes = self.folder / "data" / "volumes"
         run("mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(volumes))
         try:

@@ -135,7 +135,7 @@ def held_group(cores, period_us=100_000):
 
 
 def run(root, *arguments, url=None, script=None, code=0):
-    """Run `bench run`, which must end with this exit code.
+    """Run `bench run`, which must end with exit code `code`.
 
     Each load is measured once, unless `arguments` contain --repeats. `script` is the text of a k6
     script.

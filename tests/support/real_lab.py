@@ -233,7 +233,7 @@ class Run:
         return [record for _, record in sorted(records(self.folder).items())]
 
     def check(self, name: str) -> dict[str, Any]:
-        """Return the first check of the first trial whose name begins with `name`."""
+        """Return the first trial's check whose name begins with `name`."""
         return next(each for each in self.records[0]["checks"] if each["name"].startswith(name))
 
     def table(self, name: str) -> pd.DataFrame:
@@ -241,7 +241,10 @@ class Run:
 
 
 def records(path: Path) -> dict[str, Any]:
-    """Return the records of the last attempts by name, which is the trial's id without attempt."""
+    """Return the record of each trial's last attempt.
+
+    The keys are the trials' ids without the number of the attempt.
+    """
     found = [json.loads(file.read_text()) for file in path.glob("trials/*/trial.json")]
     return {r["trial_id"].split(".a")[0]: r for r in sorted(found, key=itemgetter("attempt"))}
 

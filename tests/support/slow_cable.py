@@ -29,7 +29,8 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 def device(space: str, name: str) -> int:
     """Make a network device in a namespace.
 
-    Return a file descriptor to read the packets that enter the device, and to write packets.
+    Return a file descriptor from which the packets that enter the device are read, and to which the
+    packets that leave it are written.
     """
     with (Path("/var/run/netns") / space).open("rb") as namespace:
         if LIBC.setns(namespace.fileno(), CLONE_NEWNET):

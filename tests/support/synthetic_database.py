@@ -81,7 +81,10 @@ def answered(server: str, second: int) -> int:
 
 
 def keeps(server: str, second: int) -> bool:
-    """Return whether the server keeps the rate of a second; `answered` may round it by up to 5."""
+    """Return whether the server answers the offered rate in a second of the ramp.
+
+    A difference of up to 5 is tolerated, because `answered` rounds.
+    """
     return answered(server, second) >= offered(second) - 5
 
 

@@ -51,7 +51,7 @@ def capacity(server: str) -> float:
 
 
 def quantile_ms(server: str, rate_rps: float, q: float) -> float:
-    """Return the exact quantile of how long a request is in an M/M/1 system, in ms.
+    """Return the exact quantile of the time that a request spends in an M/M/1 system, in ms.
 
     This time has an exponential distribution, whose rate is the capacity minus the arrival rate.
     """

@@ -37,7 +37,10 @@ GIN_SPIKES = (
 """Spikes of gin, as (begin, length, height): begin and length in seconds, height in % of a core."""
 SETTLING = (0.2, 0.4, 60.0)
 PAUSE_MS = 0.25
-"""How long each garbage collection pauses the server; the collection causes a whole spike."""
+"""How long each garbage collection pauses the server.
+
+A garbage collection uses all of the CPU time of a spike.
+"""
 STORM_S, STORM = 16.3, 400
 """When a connection storm happens, in seconds, and how many connections are then accepted."""
 STEALS_S = (2.5, 7.3, 12.8, 20.4)

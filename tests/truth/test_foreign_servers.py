@@ -115,8 +115,8 @@ def test_the_mode_is_what_the_server_made_of_it(root, most, mode, connections):
         connections <= opened <= connections + 10 * (most == 10)
     )  # the last connection of each of the ten users may have fewer than ten requests
     assert (row["mode"], row["opened_pct"]) == (mode, pytest.approx(opened / 20))
-    # The server also closes the probe's connection after `most` requests. It counts from before the
-    # load, so the number of connections in the load may differ by one.
+    # The server also closes the probe's connection after `most` requests. The first of these
+    # requests were sent before the load, so the number of connections may differ by one.
     reopened = row["probe_reopened_pct"] / 100 * row["probe_requests"]
     assert reopened == pytest.approx(row["probe_requests"] / most if most else 0, abs=1.001)
     assert 20 <= row["latency_p50_ms"] < 40 and 20 <= row["probe_p50_ms"] < 40

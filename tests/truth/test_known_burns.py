@@ -100,7 +100,7 @@ def test_few_functions_have_no_known_name(run):
 
 @pytest.mark.parametrize("name", BURNS_US)
 def test_each_request_is_received_and_sent_once(run, name):
-    """A request takes one system call to receive it and one system call to send the answer.
+    """A request must take one system call to receive it, and one to send the answer.
 
     The burn adds system calls that read the thread's clock. They are also counted by name.
     """

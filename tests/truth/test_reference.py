@@ -186,7 +186,8 @@ RATIOS = campaign(
     },
 )
 SURE = 0.9995
-"""Confidence level at which twelve intervals fail by chance in less than 1 of 100 runs."""
+"""Confidence level at which, of twelve intervals, one misses the truth in less than 1 of 100 runs.
+"""
 
 
 @pytest.fixture(

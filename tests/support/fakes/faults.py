@@ -27,8 +27,8 @@ def running() -> str:
 def asked() -> str:
     """Return the fault of the trial that runs now; empty if there is none.
 
-    A line `FAULT bNN` of the file holds for the trials of block NN, and a line `FAULT` holds for
-    every trial.
+    In the file `fault`, a line `FAULT bNN` holds for the trials of block NN, and a line `FAULT`
+    holds for every trial.
     """
     lines = ASKED.read_text().splitlines() if ASKED.exists() else []
     pairs = [line.partition(" ")[::2] for line in lines]
