@@ -226,7 +226,7 @@ class Part(Generated):
     number: int  # number of the generator, from 2
 
     def behind_ns(self, first: Generated) -> int:
-        """Return how far this generator's wall clock is behind the first generator's, in ns."""
+        """Return the time by which this generator's wall clock is behind the first's, in ns."""
         mono = self.load_started_mono_ns - first.load_started_mono_ns
         return mono - (self.load_started_wall_ns - first.load_started_wall_ns)
 

@@ -729,7 +729,7 @@ def runs_folder() -> Path:
 
 
 def free_bytes(folder: Path) -> int:
-    """Return how many bytes this user may still write below `folder`."""
+    """Return the number of bytes that this user may still write below `folder`."""
     return shutil.disk_usage(folder).free
 
 

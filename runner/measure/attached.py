@@ -165,7 +165,7 @@ def place(apis: Sequence[UserApi]) -> Placement:
 
 
 def tls_of(api: UserApi) -> Tls | None:
-    """Return how a user's server is reached over TLS; None if its URL is plain HTTP."""
+    """Return what clients need to reach a user's server over TLS; None if its URL is plain HTTP."""
     parts = urlsplit(str(api.url))
     if parts.scheme != "https":
         return None
@@ -251,7 +251,7 @@ class AttachedEngine:
         return found
 
     def database(self, *_: Any, **__: Any) -> contextlib.AbstractContextManager[RunningDatabase]:
-        """Raise an error: this engine starts no database."""
+        """Raise LabError, because this engine starts no database."""
         raise LabError(
             "The lab starts a database only for servers that it also starts: choose a workload "
             "without a database."

@@ -18,7 +18,7 @@ from runner.measure.procfs import ROOT, read_pids
 from runner.model import QUOTA_PERIOD_S, LabError
 
 Pid = int | Literal["self"]
-"""The pid of a process, or `self` for this one, as in /proc."""
+"""The pid of a process, or `self` for this process, as in /proc."""
 PERIOD_US = round(1e6 * QUOTA_PERIOD_S)
 NO_QUOTA = (
     "Servers can be limited to a share of a core only by a CPU quota, which this user may "
@@ -53,7 +53,7 @@ class Cgroup:
         return [self.folder] if self.quota in (None, self.folder) else [self.folder, self.quota]
 
     def limit(self, cores: float) -> None:
-        """Limit the CPU time of the group's processes together to that of `cores` cores.
+        """Limit the group's processes, all together, to the CPU time of `cores` cores.
 
         In each period of PERIOD_US, the processes may use `cores` times PERIOD_US of CPU time.
         Raise LabError if the kernel refuses this quota.
@@ -231,10 +231,11 @@ def limiting_parent(ours: Path, root: Path = ROOT) -> Path:
 
 
 def remove(folder: Path) -> list[int]:
-    """Kill the processes of a group made by the lab, remove the group, and return their pids.
+    """Kill the processes of a group that the lab made, and remove the group.
 
-    For PostgreSQL it is not enough to kill a session, because each process of PostgreSQL calls
-    setsid. Only the control group contains all of PostgreSQL's processes.
+    Return the pids of the killed processes. For PostgreSQL it is not enough to kill a session,
+    because each process of PostgreSQL calls setsid. Only the control group contains all of
+    PostgreSQL's processes.
     """
 
     def left() -> list[int]:

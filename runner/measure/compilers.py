@@ -14,7 +14,7 @@ _SECTION = struct.Struct("<I4xQQQQ")
 """The first fields of a section's header: name, flags, address, offset and size."""
 _GO_MAGIC = b"\xff Go buildinf:"
 _GO_STRINGS = 32
-"""Offset in Go's section of the version, which is stored as its length followed by its text."""
+"""Offset of the version in Go's section. The version is stored as its length and then its text."""
 _GO_INLINE = 2
 """Bit in the section's flags (byte 15). If it is set, the section contains the version.
 

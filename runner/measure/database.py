@@ -86,7 +86,10 @@ class Database:
         return {name: str(value) for name, value in self._ask(query, (list(SETTINGS),))}
 
     def pause(self) -> None:
-        """Stop the database's processes (SIGSTOP): it accepts connections, but never answers."""
+        """Stop the database's processes by SIGSTOP.
+
+        The kernel then still accepts connections to the database, but nothing answers.
+        """
         self.running.pause()
 
     def resume(self) -> None:

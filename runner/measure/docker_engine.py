@@ -247,7 +247,7 @@ class DockerHost:
         return make(self.client)
 
     def wall_ahead_ns(self) -> int:
-        """Return how far the host's wall clock is ahead of this machine's; 0 for this machine."""
+        """Return the time by which the host's wall clock is ahead of this machine's, which is 0."""
         return 0
 
     def watch(self, container: str) -> None:

@@ -115,7 +115,7 @@ def find_generators() -> dict[str, Tool]:
 
 
 def examine_tools(installed: Mapping[str, Tool]) -> list[Diagnosis]:
-    """Return a diagnosis of each load generator: is it installed, and can the lab use it?"""
+    """Return diagnoses that say which load generators are installed, and can be used by the lab."""
     findings = []
     no_servers = places().checkout is None
     for name, traits in TRAITS.items():
@@ -227,7 +227,7 @@ def examine_perf(refused: str | None) -> Diagnosis:
 def examine_calibration(
     this_machine: Machine, versions: Mapping[str, str], server_cpus: int
 ) -> Diagnosis:
-    """Return the diagnosis of the generators' ceilings: can verdicts on `this_machine` use them?
+    """Return a diagnosis that says whether verdicts on this machine can use stored ceilings.
 
     `versions` contains the versions of the installed generators, by name.
     """

@@ -23,7 +23,10 @@ EngineChoice = Literal["auto", "docker", "process"]
 LOOPBACK = "127.0.0.1"
 UNKNOWN_PID = 0  # pid of a server whose process was not found
 BY_FILE = "DATABASE_URL_FILE"
-"""Variable that holds the path of a file with DATABASE_URL, which only the server can read."""
+"""Environment variable with the path of a file that contains the database's URL.
+
+Only the server can read the file.
+"""
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,10 @@ class RunningDatabase(Running):
 
     image: str | None  # digest of PostgreSQL's image; None without an image
     pause: Callable[[], None]
-    """Stops the database's processes (SIGSTOP): it accepts connections, but never answers."""
+    """Stops the database's processes by SIGSTOP.
+
+    The kernel then still accepts connections to the database, but nothing answers.
+    """
     resume: Callable[[], None]
     restart: Callable[[], None]
     """Kills the database with SIGKILL, and restarts it on the same port with the same data."""
@@ -248,10 +254,10 @@ def require_answer(name: str, running: Running, path: str, enough: int = 1) -> A
 
 
 def wait_answer(name: str, running: Running, path: str, log: Path) -> None:
-    """Return when a server answers HTTP at `path`, with any status.
+    """Wait until a server answers HTTP at `path`, with any status.
 
-    This is for servers that do not follow the lab's HTTP contract. Raise LabError at the deadline,
-    or if the server ends.
+    This function is for servers that do not follow the lab's HTTP contract. Raise LabError at the
+    deadline, or if the server ends.
     """
     for left_s in waiting(name, running, log, DEADLINE_S):
         with contextlib.suppress(OSError):
@@ -268,7 +274,7 @@ def wait_answer(name: str, running: Running, path: str, log: Path) -> None:
 def wait_ready(
     name: str, running: Running, nonce: str, log: Path, deadline_s: float = DEADLINE_S
 ) -> None:
-    """Return when GET /health is answered with `nonce`.
+    """Wait until GET /health is answered with `nonce`.
 
     Raise LabError at the deadline, or if the server ends. A TCP connection alone would prove
     nothing, because another program may have taken the port.

@@ -72,7 +72,7 @@ class HostFacts(TypedDict):
 
 
 class Place(DockerHost):
-    """One connected host: its engine, its station, and the facts that it reported."""
+    """One connected host: its engine, its station, and the facts that the station reported."""
 
     def __init__(
         self, host: Host, role: str, client: Any, builder: Any, station: StationClient
@@ -106,7 +106,7 @@ class Place(DockerHost):
         return image
 
     def wall_ahead_ns(self) -> int:
-        """Return how far the host's wall clock is ahead of this machine's."""
+        """Return the time by which the host's wall clock is ahead of this machine's, in ns."""
         return self.station.wall_ahead_ns()
 
     def watch(self, container: str) -> None:

@@ -17,7 +17,8 @@ from runner.model import CannotGoOnError
 BEAT_S = 1.0
 """Interval between two signs of life.
 
-A missing answer to a request is no sign of a loss, because an answer may take as long as a load.
+Without signs of life, a loss could not be noticed during a load, because the answer to the request
+for the load comes only at the load's end.
 """
 BEAT = "beat"
 """The runner's sign of life, as a line to a station."""
@@ -77,7 +78,7 @@ class Line(Protocol):
         """True if the station has ended its side of the channel."""
 
     def close(self) -> None:
-        """End the channel at once."""
+        """End the channel immediately."""
 
 
 @dataclass
@@ -149,7 +150,7 @@ class Vigil:
             each.abandon()
 
     def look(self) -> None:
-        """Report each host that is silent, and give up each that is silent for LOST_S."""
+        """Report each host that is silent, and give up each host that is silent for LOST_S."""
         with self._lock:
             watched: Sequence[_Watched] = tuple(self._watched)
         for each in watched:

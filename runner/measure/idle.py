@@ -25,7 +25,10 @@ NO_STATES = (
     "no idle states that the lab could choose"
 )
 WATCHED_S = 0.2
-"""Time to observe whether CPUs still sleep. An idle CPU wakes several times in this time."""
+"""The lab observes for this long whether CPUs still sleep.
+
+An idle CPU wakes several times in this time.
+"""
 
 
 class IdleCpus:
@@ -46,7 +49,10 @@ class IdleCpus:
         self._sleep = sleep
         self.state: Idle = "system"
         self.problem: str | None = None
-        """Why CPUs do not poll although this was requested; None if they poll, or need not poll."""
+        """The reason why CPUs do not poll although this was requested.
+
+        None if the CPUs poll, or need not poll.
+        """
         self._handle: int | None = None
 
     def ask(self, state: Idle) -> None:
@@ -90,7 +96,7 @@ class IdleCpus:
 
 
 def idle_states(states: Path = STATES) -> dict[Path, int]:
-    """Return how often each CPU has entered each of its sleep states since boot.
+    """Return the number of times that each CPU has entered each sleep state since boot.
 
     The keys are the files of these counters. The state in which a CPU polls is left out.
     """

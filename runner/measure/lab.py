@@ -35,7 +35,7 @@ ONE_A_MACHINE = "\0web-bench-lab"
 
 @dataclass(frozen=True)
 class Lab:
-    """The opened lab: only its holder may start servers, with the engine of `engine_for`."""
+    """The opened lab. Only its holder may start servers, with the engines of `engine_for`."""
 
     engine: Engine
     ledger: Ledger

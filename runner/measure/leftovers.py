@@ -64,7 +64,7 @@ def pid_namespace() -> int:
 
 
 def identity(pid: int) -> str:
-    """Return a process's identity, unique for all time: boot id, pid namespace, pid, start."""
+    """Return a process's identity, unique for all time: boot id, pid namespace, pid, start time."""
     return f"{boot_id()}:{pid_namespace()}:{pid}:{start_ticks(pid)}"
 
 

@@ -236,7 +236,7 @@ class GeneratedByAll:
 
     loads: tuple[Loaded, ...]
     between: Between | None
-    """Facts about the network between the hosts during the load; None on one machine."""
+    """Facts about the network between the hosts during the load; None without other hosts."""
 
 
 def generate(bench: Bench, loads: Sequence[Job], watchers: Watchers | None) -> GeneratedByAll:

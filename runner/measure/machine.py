@@ -59,7 +59,10 @@ def ephemeral_ports(root: Path = ROOT) -> tuple[int, int]:
 
 
 def _smt_siblings(cpus: list[int], root: Path) -> list[list[int]]:
-    """Return the groups of these CPUs that are hardware threads of one core."""
+    """Return groups of those CPUs that are hardware threads of the same core.
+
+    A CPU whose core has no other of the CPUs is left out.
+    """
     cores = set()
     for cpu in cpus:
         # The file contains a list of ranges, for example `0-1,8`.
@@ -106,8 +109,8 @@ def facts(root: Path = ROOT) -> MachineFacts:
     """Return the machine's facts for the manifest.
 
     The list of facts is fixed, so that environment variables and user names are never included. A
-    fact is None if the kernel does not report it; on CPUs other than x86, some are missing. `root`
-    is the folder of /proc, /sys and /etc.
+    fact is None if the kernel does not report it. On CPUs other than x86, some facts are missing.
+    `root` is the folder of /proc, /sys and /etc.
     """
     cpus = sorted(os.sched_getaffinity(0))
     memory_kib = number_after(b"MemTotal:", _read(root / "proc/meminfo").encode())
@@ -145,9 +148,10 @@ def facts(root: Path = ROOT) -> MachineFacts:
 def place(server_cpus: int, database_cpus: int = 0) -> Placement:
     """Give the server the first `server_cpus` CPUs, the database the next, the generator the rest.
 
-    If this would leave no CPU for the generator, database and generator share the rest: the server
-    must not share its CPUs, because it would look slow. If the machine has a single CPU, all three
-    share it. Raise LabError if there are several CPUs and the server would get all of them.
+    If this would leave no CPU for the generator, database and generator share the rest. They do not
+    share the server's CPUs, because the server would look slow. If the machine has a single CPU,
+    all three share it. Raise LabError if there are several CPUs and the server would get all of
+    them.
     """
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     if len(cpus) == 1:

@@ -13,9 +13,9 @@ from runner.measure import cgroups
 from runner.measure.procfs import number_after
 
 FULL = 0.98
-"""Share of a group's limit above which the group counts as full.
+"""A control group counts as full if it uses at least this share of its limit.
 
-It is less than 1 because the kernel reclaims memory in batches.
+The share is less than 1, because the kernel reclaims memory in batches.
 """
 
 
@@ -48,7 +48,7 @@ def _limits() -> list[MemoryLimit]:
     while folder is not None and cgroups.mounts() in folder.parents:
         limit = _limit_of(folder)
         if limit is not None:
-            # A group's use includes file caches. They are subtracted, because the kernel can
+            # A group's use includes file caches. The caches are subtracted, because the kernel can
             # reclaim them.
             may_go_bytes = _counted(b"inactive_file ", folder / "memory.stat") or 0
             found.append(replace(limit, used_bytes=limit.used_bytes - may_go_bytes))

@@ -38,7 +38,7 @@ HARDWARE = ("instructions", "cycles", "branch-misses", "cache-misses")
 TRACEPOINTS = Path("/sys/kernel/tracing/events")
 PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 PATIENCE_S = 20.0
-"""Longest wait for an answer of perf, which normally comes within 0.1 s."""
+"""perf must answer within this time. It normally answers within 0.1 s."""
 STARTS = 5
 """perf is started at most this many times.
 

@@ -106,8 +106,8 @@ class Connection:
         try:
             received = self.channel.recv(RECEIVE_BYTES)
         except (BlockingIOError, ssl.SSLWantReadError):
-            # Nothing can be read, although the socket was ready: the kernel dropped a packet with a
-            # wrong checksum, or TLS has not received a whole record yet.
+            # Nothing can be read, although the socket was ready, because the kernel dropped a
+            # packet with a wrong checksum, or because TLS has not received a whole record yet.
             return None
         self._reader.feed(received)
         return self._reader.take()

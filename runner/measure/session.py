@@ -138,7 +138,7 @@ class _Live:
     quota: Quota  # the quota that was set outside the lab
     probe_hz: float = 0.0  # the probe's rate, derived from the warm-up
     users: int | None = None
-    """Number of users that the warm-up chose, if an open load does not name it."""
+    """Number of users that follows from the warm-up, if an open load does not name a number."""
     slices: list[Slice] = field(default_factory=list)
     stored: list[DatabaseUse] = field(default_factory=list)
     """Database counters of each load; `after` is read once the server has been stopped."""
@@ -147,7 +147,7 @@ class _Live:
     exit_code: int | None = None  # exit code and kills are known once the server has been stopped
     oom_kills: int | None = None
     error: LabError | None = None
-    """Why this server cannot be measured; the session continues with the other servers."""
+    """The reason why this server cannot be measured. The session continues with the others."""
 
     @property
     def subject(self) -> str:
@@ -156,7 +156,7 @@ class _Live:
 
     @contextlib.contextmanager
     def noting(self) -> Iterator[None]:
-        """Store an error of this server only, so that the session continues with the others."""
+        """Store an error of this server, so that the session continues with the other servers."""
         try:
             yield
         except CannotGoOnError:

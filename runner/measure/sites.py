@@ -130,7 +130,7 @@ class Site:
         return 0
 
     def room(self) -> int | None:
-        """Return how many bytes are free for the files of a load.
+        """Return the number of bytes that are free for the files of a load.
 
         Return None on this machine, where the files of a load are on the same disk as the run.
         """

@@ -12,9 +12,9 @@ from runner.measure.procfs import Memory, descendants, number_after
 from runner.measurement import Spent
 
 _TICK_NS = 10_000_000
-"""Length of a tick, the unit of user and system time in /proc (USER_HZ is 100).
+"""Length of a tick, which is the unit of user and system time in /proc.
 
-USER_HZ is 100 on every architecture that the lab supports.
+A tick is 10 ms, because USER_HZ is 100 on every architecture that the lab supports.
 """
 # Fields of /proc/PID/stat after the program's name, counted from 0 (proc_pid_stat(5)).
 _MINOR_FAULTS = 7

@@ -45,7 +45,7 @@ WORK = Path("/work")  # folder for the files of a load
 # TCP's slow start takes 5 s for 256 KiB.
 TRANSFER_BYTES = 1 << 16
 TRANSFER_LIMIT_S = 5.0  # a transfer waits at most this long for the other station
-STRANGER_S = 1.0  # a new connection must send the secret within this time; strangers cannot
+STRANGER_S = 1.0  # a connection that has not sent the secret within this time is a stranger's
 KILLING_S = 3.0  # when the station ends, it tries for this long to kill the remaining processes
 
 
@@ -76,7 +76,7 @@ class Station(Site):
         return {"facts": machine.facts(), "cpus": cpus, "boot": boot_id(), "memory": available}
 
     def room(self) -> int:
-        """Return how many bytes are free for the files of a load."""
+        """Return the number of bytes that are free for the files of a load."""
         return shutil.disk_usage(self._work).free
 
     def hazards(
@@ -122,7 +122,7 @@ class Station(Site):
             self._instruments.pop(name)[0].close()
 
     def can_profile(self) -> bool:
-        """Return whether perf can observe the processes of this host from here."""
+        """Return whether perf can observe the processes of this host from this container."""
         return refusal() is None
 
     def observe(self, how: Observing, pid: int, cpus: list[int], name: str) -> None:

@@ -218,11 +218,11 @@ class StationClient(Site):
         return abs(self.clock.offset_ns - before.offset_ns)
 
     def wall_ahead_ns(self) -> int:
-        """Return how far the host's wall clock is ahead of this machine's, in ns."""
+        """Return the time by which the host's wall clock is ahead of this machine's, in ns."""
         return self._compared("wall_now", time.time_ns).offset_ns
 
     def _compared(self, question: str, now: Callable[[], int]) -> Clock:
-        """Return how far a clock of the host is ahead of `now`, this machine's clock of its kind.
+        """Compare a clock of the host with `now`, this machine's clock of the same kind.
 
         The station is asked for the time by its clock repeatedly. The fastest answer counts,
         because its error is the smallest.
@@ -240,7 +240,7 @@ class StationClient(Site):
         return Counters(**self.ask("counters"))
 
     def kills(self, pid: int) -> Kills:
-        """Return how many processes were killed for lack of memory on the host."""
+        """Return the numbers of processes that were killed for lack of memory on the host."""
         return Kills(**self.ask("kills", pid=pid))
 
     def spent(self, pid: int) -> Spent | None:
@@ -262,7 +262,7 @@ class StationClient(Site):
         return dict(self.ask("network"))
 
     def undelivered(self, port: int) -> int:
-        """Return how many closed connections from the host still have data to deliver.
+        """Return the number of closed connections from the host that still have data to deliver.
 
         Only connections to this port of a server count.
         """
@@ -276,7 +276,7 @@ class StationClient(Site):
         return int(self.ask("reach", address=address, port=port, times=times))
 
     def room(self) -> int:
-        """Return how many bytes are free on the host for the files of a load."""
+        """Return the number of bytes that are free on the host for the files of a load."""
         return int(self.ask("room"))
 
     @contextlib.contextmanager

@@ -256,7 +256,10 @@ def only_http_2(url: str) -> LabError:
 
 
 def only_plain_http_2(url: str) -> LabError:
-    """Return the error for a server that speaks only HTTP/2 without TLS, as no client here does."""
+    """Return the error for a server that speaks only HTTP/2 without TLS.
+
+    No client of the lab speaks HTTP/2 without TLS.
+    """
     return LabError(
         f"The server at {url} speaks only HTTP/2 without TLS, which neither k6 nor the probe "
         "speaks: let the server offer HTTP/1.1, too."

@@ -28,7 +28,7 @@ _REMEDIES = {
 
 @dataclass(frozen=True)
 class Fitting:
-    """The versions of a tool that the lab is known to drive."""
+    """The versions of a tool that the lab can use."""
 
     least: tuple[int, ...]
     below: tuple[int, ...]
@@ -62,7 +62,7 @@ class Tool:
 
 
 def remedy(name: str) -> str:
-    """Return how to install a missing program."""
+    """Return a phrase that says how to install a missing program."""
     return _REMEDIES.get(name, f"install {name} and put it on PATH")
 
 

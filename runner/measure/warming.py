@@ -135,8 +135,8 @@ def users_of(cell: Cell, warmed: WarmedUp) -> int | None:
 
     Return None for any other load. By Little's law, the number of busy users is the rate times the
     duration of an iteration. Response times rise under load, so return ROOM times the number of
-    busy users. At a rate of up to USERS_FOR_A_SECOND, return at least so many users that answers
-    may take a second.
+    busy users. At a rate of up to USERS_FOR_A_SECOND, return at least as many users as are needed
+    if every answer takes a second.
     """
     runs_scripts = TRAITS[cell.tool].runs_scripts
     if not runs_scripts or cell.shape.users is not None or not cell.rates_rps:

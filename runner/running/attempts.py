@@ -264,7 +264,7 @@ def _interrupt(fates: Mapping[str, _Fate], error: str) -> None:
 
 
 def _sentence(error: Exception) -> str:
-    """Return an error as a sentence for a trial's record."""
+    """Return a sentence that describes an error, for a trial's record."""
     if isinstance(error, LabError):
         return str(error)
     if isinstance(error, OSError):

@@ -278,7 +278,7 @@ def _finish(run: RunFolder, trial_count: int, report: TrialProgress, *, is_new: 
 
 
 def _result(run: RunFolder, trial_count: int) -> RunResult:
-    """Return how a run ended; only the last attempt of each trial counts."""
+    """Return the result of a run, in which only the last attempt of each trial counts."""
     last = {
         (record["block"], record["cell"]["server"], str(record["cell"])): record
         for record in run.records()

@@ -43,7 +43,7 @@ class TimeBudget:
 
 
 def kept_s(profiles: Sequence[Profile], budget_s: float) -> float:
-    """Return how many seconds of a run's budget are kept for its profiles."""
+    """Return the number of seconds of a run's budget that are kept for the run's profiles."""
     estimated_s = sum(estimate_s(trial) for profile in profiles for trial in profile.trials)
     return min(estimated_s, MOST_OF_A_BUDGET * budget_s)
 
@@ -57,8 +57,8 @@ def profiles_left(run: RunFolder, campaign: Campaign) -> list[Profile]:
 def obstacle(*, of_hosts: bool) -> str | None:
     """Return a sentence that says why servers cannot be profiled; None if they can be profiled.
 
-    `of_hosts` is True for a run on several hosts. Return None for such a run, because only when
-    perf is started on the server's host is it known whether that host permits profiles.
+    `of_hosts` is True for a run on several hosts. For such a run, return None, because perf has to
+    be started on the server's host to find out whether that host permits profiles.
     """
     why = None if of_hosts else refusal()
     return None if why is None else f"{NOT_PROFILED}: {why}"
@@ -79,7 +79,7 @@ def profile_servers(
     """Profile the servers under each load of `profiles`, and write the tables of profiles.
 
     Return a sentence for each profile that is missing. The run's trials are valid without profiles,
-    so a failed profile raises no error. KeyboardInterrupt is raised, however.
+    so a failed profile raises no error. Only KeyboardInterrupt is raised.
     """
     if not profiles:
         return ()

@@ -289,7 +289,7 @@ def _load(asked: Asked, form: Form, users: tuple[int, ...], share: float, slices
 
 @dataclass(frozen=True)
 class _Tried:
-    """What the first tries of both commits showed."""
+    """The results of the first tries of both commits."""
 
     share: float
     """Under the closed load, a server gets this share of its CPUs; 1 if no quota can be set."""

@@ -75,7 +75,7 @@ More requests are sent only if one of these is not answered with 2xx.
 
 @dataclass(frozen=True)
 class Asked:
-    """Options of the command line for a user's API; None or empty for an option not given."""
+    """Options of the command line for a user's API; an option not given is None or empty."""
 
     urls: tuple[str, ...] = ()
     folder: str | None = None
@@ -313,7 +313,7 @@ def _check_trust(asked: Asked) -> None:
 
 
 def _check_as_written(asked: Asked) -> None:
-    """Raise LabError if --as-written lacks a script, or if it replaces another given option."""
+    """Raise LabError if --as-written lacks a script, or is given with options that it replaces."""
     if not asked.as_written:
         return
     if asked.script is None:
@@ -592,7 +592,7 @@ def remarks_on_process(
 
 
 def _remarks_on_script(apis: Sequence[UserApi], script: Script) -> Iterator[str]:
-    """Yield notes about treatments of the script's requests that may surprise the user."""
+    """Yield notes about what the lab does with a script's requests, if it may surprise users."""
     ports = [str(port) for port in apis[0].also]
     if not script.reads_base_url:
         where = " and ".join(str(api.url or api.folder) for api in apis)

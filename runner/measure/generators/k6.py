@@ -30,7 +30,11 @@ The time limit of a closed load follows from this rate. At the time limit, k6 dr
 iterations, which makes the trial invalid.
 """
 SLOWEST_OWN_RPS = 20
-"""The same for a user's API. It is lower, because an iteration may contain several requests."""
+"""A closed load of a user's API must not be slower than this, in iterations per second.
+
+This rate is lower than SLOWEST_RPS, because an iteration of a user's script may contain several
+requests.
+"""
 FASTEST_RPS = 15_000
 """On one core, k6 has never run more iterations per second than this."""
 WARM_UP_USERS = 10  # users in the warm-up of an open load, if the load names no number of users
@@ -115,7 +119,7 @@ def iterations(cell: Cell) -> int:
 def memory_bytes(cell: Cell) -> int:
     """Return an upper estimate of k6's memory for a load, in bytes.
 
-    Measured: 0.2 MiB for each virtual user, and 14 kB of garbage for each iteration.
+    The measured values are 0.2 MiB for each virtual user, and 14 kB of garbage for each iteration.
     """
     # The number of users of an open load is None until a warm-up shows how many users it needs.
     # Until then, assume the maximum of a warm-up.

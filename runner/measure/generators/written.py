@@ -14,7 +14,7 @@ MOST_ITERATIONS = 1_000_000
 MOST_S = 3600.0
 """Upper limits of the users, iterations and seconds of a script's load, as `bench run` has them."""
 SET_UP_S = 60.0
-"""k6's default time limit of setup(), and k6's default time limit of teardown()."""
+"""k6's default time limit of setup(). The default time limit of teardown() is the same."""
 BY_COUNT = ("shared-iterations", "per-vu-iterations")
 BY_USERS = ("constant-vus", "ramping-vus")
 BY_RATE = ("constant-arrival-rate", "ramping-arrival-rate")
@@ -57,7 +57,8 @@ def seconds_of(text: object, default_s: float = 0.0) -> float:
 def read_written(path: Path, inspected: Mapping[str, Any]) -> Written:
     """Return the load that `k6 inspect --execution-requirements` reports.
 
-    Raise LabError if the lab cannot run this load, or if the load exceeds the upper limits above.
+    Raise LabError if the lab cannot run this load, or if the load exceeds MOST_USERS,
+    MOST_ITERATIONS or MOST_S.
     """
     scenarios: Mapping[str, Mapping[str, Any]] = inspected["scenarios"] or {}
     users = int(inspected["maxVUs"])
