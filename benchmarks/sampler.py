@@ -33,7 +33,9 @@ from runner.model import Subject
 
 THREADS = 8
 SETTLE_S = 1.0
-"""Time at the beginning that is left out: imports, and the first reading of everything."""
+"""This time at the beginning is left out, because the sampler is still importing modules then, and
+reads everything for the first time.
+"""
 
 # A stand-in for a server: its arguments are the number of threads of the first process and the
 # number of further processes, all of which sleep. It answers every request like /stats, on a free

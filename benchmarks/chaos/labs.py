@@ -56,9 +56,10 @@ int clock_gettime(clockid_t which, struct timespec *now) {
     return failed;
 }
 """
-"""Source of a library to preload (LD_PRELOAD).
+"""C source of a library that the lab's programs preload (LD_PRELOAD).
 
-With it, the wall clock is an hour ahead as long as the file named by CHAOS_CLOCK_STEP exists.
+It sets the programs' wall clock an hour ahead as long as the file that CHAOS_CLOCK_STEP names
+exists.
 """
 DISK = "400m"
 PATIENCE_S = 180.0
@@ -343,7 +344,7 @@ class Lab:
                     yield process
 
     def left_behind(self, *, killed_watchdog: bool) -> list[str]:
-        """Wait until the last command has left nothing; return sentences about what remains.
+        """Wait for what the last command left to end; return sentences about what still remains.
 
         If the watchdog was killed, first run `bench clean`.
         """

@@ -205,8 +205,8 @@ def _slowest_rate(rows: pd.DataFrame) -> pd.Series[float]:
     """Return a lower bound of the true rate, in requests/s.
 
     The bound is the printed rate. For `SAMPLED_TOOLS`, whose printed rate is a mean of samples, it
-    is the smaller of the printed rate and requests / time; it is NaN if the report has fewer than
-    `FEW_FOR_P99` requests, or does not say how many.
+    is the smaller of the printed rate and requests / time. For these tools the bound is NaN if the
+    report has fewer than `FEW_FOR_P99` requests, or does not say how many.
     """
     counted = (rows["requests"] / rows["duration_s"]).where(rows["duration_s"] > 0)
     lower = np.fmin(rows["rate"], counted)

@@ -217,8 +217,8 @@ def _completed(rows: Iterable[Row], source: str, options: Options) -> pd.DataFra
 def _text_of(data: bytes) -> str:
     """Return the text of a file, without a terminal's codes of colours.
 
-    The text is UTF-16 if the file begins with its byte order mark, as PowerShell writes it,
-    otherwise UTF-8.
+    The text is read as UTF-16 if the file begins with the byte order mark of UTF-16, which
+    PowerShell writes. Otherwise it is read as UTF-8.
     """
     text = data.decode("utf-16" if data.startswith(UTF_16) else "utf-8", errors="replace")
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
@@ -332,7 +332,7 @@ def _next_document(text: str, place: int) -> int:
 
 
 def _too_many_rows(source: str) -> str:
-    """Return a sentence about a source that has too many rows."""
+    """Return the error message about a source that has too many rows."""
     return (
         f"{source} has more than {MOST_ROWS:,} rows, which is too much: audit a part of the file."
     )

@@ -1,6 +1,6 @@
 """Store an audit in a file, from which its page is made.
 
-The file is a table of the audited rows; its metadata contain the findings.
+The file is a table of the audited rows. The metadata of this table contain the findings.
 """
 
 import json

@@ -93,7 +93,7 @@ class Target:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def count(self, least: int, most: int) -> None:
-        """Add the requests of a message that is about to be sent to the tally."""
+        """Add the number of a message's requests to the tally, before the message is sent."""
         with self._lock:
             self.least += least
             self.most += most
@@ -150,10 +150,10 @@ class CheckConnection:
         self._to_head = False
 
     def send(self, message: Message) -> None:
-        """Send all bytes of a message, and add it to the tally.
+        """Send all bytes of a message, and add the number of its requests to the tally.
 
-        It is no error if the server closes before it has received everything: it may already have
-        answered.
+        It is no error if the server closes the connection before it has received everything,
+        because it may already have answered.
         """
         self._target.count(message.least, message.most)
         self._to_head = message.data.startswith(b"HEAD ")

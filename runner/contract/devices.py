@@ -81,7 +81,7 @@ class DeviceDatabase(Protocol):
     def restart(self) -> None:
         """Kill the database with SIGKILL and restart it on the same address with the same data.
 
-        Return once it answers.
+        Return once the database answers.
         """
 
 

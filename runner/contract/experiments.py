@@ -243,7 +243,7 @@ def _variant_named(name: object) -> bytes:
 
 
 def _percents(*numbers: str) -> bytes:
-    """Return an experiment's JSON with a variant for each of these percentages, unchanged."""
+    """Return an experiment's JSON, with a variant for each number, which is written unchanged."""
     variants = ",".join(f'{{"name":"v","allocation_percent":{number}}}' for number in numbers)
     return f'{{"name":"x","variants":[{variants}]}}'.encode()
 
@@ -359,7 +359,7 @@ MD5_CASES = (
     *("name of 201 two-byte characters", "no name", "101 variants", "sum of 100.02"),
     *("cut off", "a null byte", "two values"),
 )
-"""Names of a few cases for the MD5 endpoint, to show that it uses the same validation."""
+"""Names of a few cases for the MD5 endpoint, to show that this endpoint validates equally."""
 
 
 def experiment_rows(server: Server) -> Rows:

@@ -90,7 +90,7 @@ BOTH_LENGTHS = (
 
 CODINGS = (b"xchunked", b"chunked, identity", b"chunked;x=1, gzip", b"gzip", b"identity")
 UNKNOWN_CODINGS = [b"Transfer-Encoding: " + name for name in CODINGS]
-"""Header lines with codings of which the last one is not `chunked`.
+"""Header lines of Transfer-Encoding whose last coding is not `chunked`.
 
 If such a request has no Content-Length either, the server cannot know where the body ends.
 """

@@ -67,10 +67,9 @@ def series_of_percents(
 ) -> Series:
     """Return a series from samples that state the mean CPU use since the previous sample.
 
-    The CPU use is in percent of one core.
-    For the first sample, an interval of median length is assumed. The series therefore has an
-    additional row, at the begin of this interval. Raise LabError if a time or a value is not
-    finite, or if the CPU use is negative.
+    The CPU use is in percent of one core. For the first sample, an interval of median length is
+    assumed. The series therefore has an additional row, at the begin of this interval. Raise
+    LabError if a time or a value is not finite, or if the CPU use is negative.
     """
     order = np.argsort([each.at_s for each in times], kind="stable")
     at_s = np.array([each.at_s for each in times], np.float64)[order]
