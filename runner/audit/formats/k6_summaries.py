@@ -89,7 +89,7 @@ def _failed_checks_pct(metrics: Metrics) -> float:
 
 
 def _number(metrics: Metrics, metric: str, *names: str) -> float:
-    """Return the value under the first of `names` that the metric has; NaN if it has no such name."""
+    """Return the value under the first of `names` that the metric has; NaN if all are missing."""
     values = metrics.get(metric, {})
     known = [as_number(values[name]) for name in names if name in values]
     return known[0] if known else math.nan
