@@ -1,4 +1,4 @@
-"""`python -m runner` is `bench`."""
+"""Let `python -m runner` do the same as `bench`."""
 
 from runner.cli import main
 

@@ -1,4 +1,7 @@
-"""The `bench` command: parse the arguments, call a function, and set the exit code; no logic."""
+"""The `bench` command: parse the arguments, call a function, and set the exit code.
+
+This module contains no other logic.
+"""
 
 import io
 import os

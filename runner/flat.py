@@ -1,6 +1,6 @@
 """Convert cells and loads to flat columns for the disk, and back.
 
-trial.json, run.json and the tables contain these columns, because other programs can read them.
+trial.json, run.json and the tables contain these columns, so that other programs can read them.
 Columns that a load does not need are empty. Within the lab, a load is a shape
 (`runner/shapes.py`). `Cell` and `Load` use this module when they are stored and read.
 """

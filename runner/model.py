@@ -54,9 +54,11 @@ JsonObject = dict[str, Any]
 """A JSON object whose keys are described by no type of the lab."""
 
 Tier = Literal["realistic", "raw", "calibration"]
-"""`realistic`: the framework as usually used; `raw`: an engine below HTTP.
+"""The kind of a server.
 
-`calibration`: a server with known behaviour, which is never ranked.
+`realistic` means that the server uses its framework as is usual. `raw` means that the server is
+built on an engine below HTTP. `calibration` means that the server's behaviour is known, so that the
+server is never ranked.
 """
 CALIBRATION: Tier = "calibration"
 """Tier of servers with known behaviour, which are in no figure and in no ranking."""
@@ -173,7 +175,7 @@ class Server:
     run_command: tuple[str, ...] = ()
     """Command with which the process engine starts the server in `folder`.
 
-    `{artifact}` is the built binary.
+    In the command, `{artifact}` stands for the path of the built binary.
     """
     base: str | None = None
     """Base image that the Dockerfile needs: `debian`, or None if it starts from scratch."""

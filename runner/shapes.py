@@ -69,7 +69,7 @@ class Closed(ClosedLoad):
         return replace(self, iterations=_portion(self.iterations, number, count))
 
     def part(self, number: int, count: int) -> Closed:
-        """Return the part of the `number`-th of `count` generators."""
+        """Return the part of the load that generator `number` of `count` sends."""
         users = _portion(self.users, number, count)
         return Closed(users, round(self.iterations * users / self.users))
 
@@ -86,7 +86,7 @@ class ForTime(ClosedLoad):
         return replace(self, duration_s=self.duration_s / count)
 
     def part(self, number: int, count: int) -> ForTime:
-        """Return the part of the `number`-th of `count` generators."""
+        """Return the part of the load that generator `number` of `count` sends."""
         return replace(self, users=_portion(self.users, number, count))
 
 
@@ -137,7 +137,7 @@ class Steps:
         return replace(self, step_s=self.step_s / count)
 
     def part(self, number: int, count: int) -> Steps:
-        """Return the part of the `number`-th of `count` generators."""
+        """Return the part of the load that generator `number` of `count` sends."""
         return replace(
             self,
             users=None if self.users is None else _portion(self.users, number, count),
@@ -195,7 +195,7 @@ class Search:
         return replace(self, step_s=self.step_s / count)
 
     def part(self, number: int, count: int) -> Search:
-        """Return the part of the `number`-th of `count` generators."""
+        """Return the part of the load that generator `number` of `count` sends."""
         return replace(
             self,
             users=None if self.users is None else _portion(self.users, number, count),
@@ -270,7 +270,7 @@ LEAST_STEP_S = 0.2
 
 @dataclass(frozen=True)
 class Ramp:
-    """A `[[load]]` whose arrival rate rises in steps. It makes one `Steps`."""
+    """A `[[load]]` whose arrival rate rises in steps. Its only shape is a `Steps`."""
 
     from_rps: float
     to_rps: float

@@ -85,7 +85,7 @@ def lab_root() -> Path:
 
 
 def raw_name(name: str, number: int | None, generator: int = 1) -> str:
-    """Return the name of a raw file of slice `number`, or of a load without slices.
+    """Return the name of a raw file of slice `number`; `number` is None for a load without slices.
 
     For example, `k6-03.g2.json.gz` is the file of the third slice and the second generator.
     """

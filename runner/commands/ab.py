@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 EXIT_CODES = {"worse": 3, "not decided": 4}
 """Exit codes of these outcomes. For any other outcome, the exit code is 0."""
 FAIL_ABOVE_PCT = 2.5
-"""Default of --fail-above. Twice this slowdown is found reliably (docs/two-commits.md)."""
+"""Default of --fail-above.
+
+A slowdown of twice this size is found reliably (docs/two-commits.md).
+"""
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ def _asked(of_api: ApiOptions) -> Asked:
 
 
 def _begin(what: CampaignOptions, api: Asked | None, progress: TrialProgress) -> RunResult:
-    """Run a new campaign: a campaign of the lab, or one for a user's API (`api`)."""
+    """Run a new campaign: one of the lab's campaigns, or a campaign for a user's API (`api`)."""
     from runner.planning.plan import choose, with_idle, with_profile, with_rates
     from runner.running.campaign import run_campaign
     from runner.running.stopping import read_stopping

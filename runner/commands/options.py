@@ -201,7 +201,7 @@ def emit(value: Any) -> None:
 
 
 def opened(run: str) -> RunFolder:
-    """Return a run, after building its tables if they are missing; raise LabError without a run."""
+    """Return a run, and build its tables if they are missing; raise LabError if it is unknown."""
     from runner.digest.profiles import ensure_profiles
     from runner.digest.tables import ensure_tables
 

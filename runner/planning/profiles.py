@@ -19,7 +19,7 @@ from runner.shapes import Closed, ForTime, Search, Shape, Steps
 
 @dataclass(frozen=True)
 class Profile:
-    """A session that profiles the servers of a load, and the load's name in its trial ids."""
+    """A session that profiles the servers under a load, and the name of the load in trial ids."""
 
     load_id: str
     trials: tuple[Trial, ...]

@@ -24,7 +24,7 @@ just the slowest request.
 NARROW = 1.05
 """A bracket is narrow if the quotient of its ends is at most this.
 
-If the bracket is narrow, the next step repeats its lower end, to confirm it.
+If the bracket is narrow, the next step repeats the rate at the lower end, to confirm it.
 """
 ROUNDING_RPS = 1.0  # a narrow bracket may be this much wider, because rates are whole numbers
 _OBJECTIVE = re.compile(r"(p50|p90|p95|p99|p999)\s*<=\s*([0-9]+(?:\.[0-9]+)?)\s*ms")
@@ -69,7 +69,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class Bracket:
-    """Two arrival rates: the objective was kept at the lower one, and broken at the higher one."""
+    """Two rates: the objective was kept at the lower rate, and broken at the higher rate."""
 
     kept_rps: float
     """Highest rate at which the objective was kept; 0 if it was never kept."""

@@ -184,7 +184,7 @@ class SharedSettings(TableModel):
 
 
 class SessionsTable(TableModel):
-    """`[sessions]`: how many slices each server has in a session, and how long they are."""
+    """`[sessions]`: how many slices each server has in a session, and how long the slices are."""
 
     slices: EvenCount | None = None
     slice_s: SliceSeconds | None = None

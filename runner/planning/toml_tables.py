@@ -55,7 +55,7 @@ class TableModel(BaseModel):
         ]
 
     def given(self) -> dict[str, Any]:
-        """Return the values that the file contains, by key, without values that are defaults."""
+        """Return the values that the file contains, by key, without defaults for missing keys."""
         return {key: value for key, value in self if key in self.model_fields_set}
 
 
