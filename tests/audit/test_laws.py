@@ -70,7 +70,9 @@ def tables_of(most: int) -> st.SearchStrategy[list[Load]]:
 
 
 def rows_of(loads: list[Load], digits: int = 3, **changed: float) -> pd.DataFrame:
-    """Return a table of these loads; `changed` replaces values in the row of the first load."""
+    """Return a table with a row for each load; `changed` replaces values in the row of the first
+    load.
+    """
     rows = [each.row(digits) for each in loads]
     rows[0] |= changed
     named = [row | {"framework": f"f{number}"} for number, row in enumerate(rows)]

@@ -1,7 +1,7 @@
 """Tests of the checks of the contract, with a server that has one fault at a time.
 
 Each fault must be found by the checks that FAULTS lists for it, and by no other check. Behaviour
-that the contract allows must pass.
+that the contract allows must pass all checks.
 """
 
 import json

@@ -216,7 +216,9 @@ def sampled(
     ],
 )
 def test_impossible_cpu_use_and_gaps_of_the_sampler_are_caught(seen, violated):
-    """A trial fails if CPU time is impossible, a process used other CPUs, or samples are lost."""
+    """A trial must fail if a CPU use is impossible, if a process used CPUs of another role, or if
+    samples are missing.
+    """
     assert broken(sampled(**seen)) == names(violated)
 
 
@@ -234,7 +236,9 @@ def test_a_clock_that_was_stepped_is_caught(stepped_ms, ok):
     "the trial is not sealed, and says why",
 )
 def test_a_process_killed_for_memory_breaks_its_trial():
-    """A trial fails if the kernel killed the server for memory, or if the server died."""
+    """A trial must fail if the kernel killed the server because of too little memory, or if the
+    server died.
+    """
     assert lived(measurement()).ok and lived(measurement(oom_kills=0)).ok
     killed = lived(measurement(oom_kills=2))
     assert (killed.ok, killed.detail) == (

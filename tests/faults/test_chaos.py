@@ -1,4 +1,6 @@
-"""Tests of `make chaos`, which must notice each broken promise: otherwise it proves nothing."""
+"""Tests of `make chaos`: it must notice each broken promise, because otherwise a run of it without
+errors would prove nothing.
+"""
 
 import json
 import subprocess

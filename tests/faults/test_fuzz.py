@@ -54,7 +54,9 @@ VALUES = st.recursive(
 
 
 def places(document: Any) -> list[tuple[Any, Any]]:
-    """Return all places in a JSON document, as pairs of a container and a key in it."""
+    """Return all places in a JSON document, as pairs of a container (a dict or a list) and a key or
+    index in it.
+    """
     keys = (
         document
         if isinstance(document, dict)
@@ -89,7 +91,7 @@ def mutants(draw: st.DrawFn, document: Any) -> str:
 
 
 def tolerated(act: Any) -> None:
-    """Run `act`, which may succeed or raise a LabError with a message, but nothing else."""
+    """Run `act`, which may succeed or raise a LabError with a message, but no other exception."""
     try:
         act()
     except LabError as error:
@@ -97,7 +99,10 @@ def tolerated(act: Any) -> None:
 
 
 def written(path: Path, text: str) -> Path:
-    """Write any text, even with halves of surrogate pairs, to a file and return its path."""
+    """Write a text to a file, and return the file's path.
+
+    The text may contain halves of surrogate pairs.
+    """
     path.write_text(text, encoding="utf-8", errors="surrogatepass")
     return path
 
@@ -181,7 +186,8 @@ def flipped(draw: st.DrawFn, path: Path) -> None:
         del content[draw(st.integers(0, len(content))) :]
     else:
         for _ in range(draw(st.integers(1, 4))):
-            # Often change Parquet's footer at the end of the file, which describes the rest.
+            # In half of the cases change the footer at the end of the Parquet file, which describes
+            # the rest of the file.
             at = draw(
                 st.integers(0, len(content) - 1)
                 | st.integers(max(0, len(content) - 600), len(content) - 1)

@@ -75,7 +75,7 @@ MACHINES = [
     ("", {"mark": "timed"}, 9, "failed", DISTURBED),
     ("", {"mark": "other"}, 1, "failed", "*"),  # a test with another mark measures nothing
     ("", {"stolen": 0}, 1, "failed", "*"),
-    ("", {"stolen": 3}, 1, "failed", "*"),  # a small share is always stolen
+    ("", {"stolen": 3}, 1, "failed", "*"),  # a small share of CPU time is always stolen
     ("", {"passes": True}, 0, "passed", "*"),
     ("last", {}, 0, "skipped", UNKNOWN),
     ("last", {"mark": "timed"}, 9, "failed", DISTURBED),  # a test marked `timed` is not skipped

@@ -1,4 +1,6 @@
-"""Tests of reading a program's compiler; the expected values come from the compilers themselves."""
+"""Tests of reading from a binary which compiler built it; the expected values come from the
+compilers themselves.
+"""
 
 import re
 import subprocess

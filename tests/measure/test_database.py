@@ -74,7 +74,7 @@ def databases(runner):
 
 def insert(database, firmware):
     with psycopg.connect(database.url, autocommit=True) as connection:
-        # Otherwise the row could be lost if PostgreSQL is killed within 0.6 s.
+        # Without this setting, the row could be lost if PostgreSQL is killed within 0.6 s.
         connection.execute("SET synchronous_commit = on")
         values = "(gen_random_uuid(), 'm', %s, now())"
         connection.execute(
@@ -101,7 +101,7 @@ def test_a_cluster_is_fresh_and_gone_afterwards(engine, tmp_path):
             tree = [leader, *leader.children(recursive=True)]
             seen = []
             for process in tree:
-                # The process of a connection may have just ended.
+                # The process that served a connection may have just ended.
                 with contextlib.suppress(psutil.NoSuchProcess):
                     seen.append((process.uids().effective, tuple(process.cpu_affinity())))
             assert len(seen) > 3
@@ -256,10 +256,11 @@ def test_a_killed_run_leaves_no_database(tmp_path, campaign):
         (100, 0, 0, True),
         (101, 0, 0, False),
         (99, 0, 0, False),
-        (108, 0, 5000, True),  # a server that died while 8 inserts were under way
+        (108, 0, 5000, True),  # the server died while 8 inserts were under way
         (109, 0, 5000, False),
-        (99, 0, 5000, False),  # an answered insert may never be missing
-        (103, 3, 0, True),  # inserts that were answered with 503 may have been executed
+        (99, 0, 5000, False),  # the row of an answered insert must never be missing
+        # inserts that were answered with 503 may have been executed nevertheless
+        (103, 3, 0, True),
         (104, 3, 0, False),
     ],
 )

@@ -72,7 +72,7 @@ def served(root):
 
 @pytest.fixture
 def ours():
-    """Return a function that lists the containers which a runner has started during this test.
+    """Return a function that lists the containers that a runner has started during this test.
 
     The function's argument is the pid of the runner: by default the pid of this process, or None
     for any runner. Other containers are left out, because other labs may use the same engine.
@@ -192,7 +192,7 @@ BESIDE = {
 def test_a_server_runs_as_a_plain_process_beside_a_container(root, ours):
     """In one session, axum runs in a container, and its copy as a plain process.
 
-    Both have the same binary, but only the container has an image.
+    Both run the same binary, but only the trial in the container has an image.
     """
     crowd = load("wrk-matrix", connections=4, modes=["keepalive"])
     asked = campaign(["axum", "axum-process"], crowd, repeats=1, **BESIDE)

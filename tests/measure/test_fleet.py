@@ -166,7 +166,7 @@ def test_an_open_load_of_two_halves_is_one_load(divided, root, fleet, nothing_le
     # The probe's times are converted to the runner's clock, so its requests lie within the load.
     folder, _, record = counted(run, one)
     sent = pd.read_parquet(folder / "probe.parquet")["sent_ns"]
-    assert one["probe_requests"] >= 95  # a hundredth of the load's 10,000 requests
+    assert one["probe_requests"] >= 95  # the probe sends a hundredth of the load's 10,000 requests
     assert (
         sent.between(
             record["load_started_mono_ns"] - 1e9, record["load_ended_mono_ns"] + 1e9

@@ -26,7 +26,7 @@ from runner.model import CannotGoOnError
 
 
 class Clock:
-    """A clock whose time passes only if a test says so."""
+    """A clock whose time changes only if a test sets it."""
 
     def __init__(self):
         self.now_s = 1000.0
@@ -58,7 +58,7 @@ class Line:
 
 
 class World:
-    """Hosts that a Vigil watches, with a clock that stands still between the steps of a test."""
+    """Hosts that a Vigil watches by a clock that stands still between the steps of a test."""
 
     def __init__(self, *names):
         self.clock = Clock()
@@ -211,7 +211,7 @@ def ask(station, **what):
 
 
 def load(station, folder):
-    """Let a station run a long load; return the load's process once it runs."""
+    """Let a station start a long load; return the process of the load as soon as it runs."""
     (folder / "load").mkdir()
     command = {"argv": ["sleep", "1000"], "env": {}, "timeout_s": 2000}
     cpus = list(os.sched_getaffinity(0))
@@ -274,4 +274,4 @@ def test_processes_of_a_container_are_found_by_its_group():
         assert processes_of({"0" * 64}) == processes_of(set()) == []
         os.kill(inside.pid, signal.SIGKILL)
         time.sleep(0.1)
-        assert processes_of({name}) == []  # a zombie does not run
+        assert processes_of({name}) == []  # a zombie does not count

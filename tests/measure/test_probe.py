@@ -1,4 +1,4 @@
-"""Tests of the probe with servers of known behaviour, whose delays it must measure."""
+"""Tests of the probe with servers of known behaviour: the probe must measure their known delays."""
 
 import contextlib
 import json
@@ -213,9 +213,9 @@ def test_two_servers_have_a_rate_each():
 
 
 def test_a_hanging_server_is_late_for_every_request_meanwhile():
-    """If one answer takes 1 s, all 40 requests that are due meanwhile are late.
+    """If a server hangs for 1 s, all 40 requests that are due meanwhile must have long latencies.
 
-    Each of these requests waits 25 ms less than the previous one.
+    The latency of each of these requests is 25 ms shorter than that of the previous one.
     """
     rows, latency_ms = probe(
         Server(lambda number: after(float(number == 10)), one_at_a_time=True), 2.0
@@ -263,7 +263,8 @@ def test_an_unaccepted_connection_holds_up_no_other_request():
     class Stalling(Server):
         def process_request(self, *connection):
             if self.accepted == 19:
-                time.sleep(0.3)  # this method runs in the thread that accepts connections
+                # this blocks the server's accepting, because the method runs in that thread
+                time.sleep(0.3)
             super().process_request(*connection)
 
     rows, latency_ms = probe(Stalling(lambda _: CLOSING, backlog=1), 3.0)
@@ -287,7 +288,7 @@ def test_a_connection_closed_by_the_server_is_not_used_again():
 
     class Ending(Server):
         def finish_request(self, channel, address):
-            channel.settimeout(0.1)  # twice the longest interval between two requests
+            channel.settimeout(0.1)  # this is twice the longest interval between two requests
             with contextlib.suppress(TimeoutError):
                 super().finish_request(channel, address)
 
@@ -431,7 +432,8 @@ def test_requests_before_and_after_a_load_are_not_within_it():
 def test_percentiles_of_what_was_due_within_the_load(tmp_path):
     latencies = np.full(1000, 1.0)
     latencies[::100] = 50.0  # 1 % take 50 ms
-    latencies[800:] = 900.0  # after the load, because 20 s at 40 requests/s are 800 requests
+    # these were due after the load, which takes 20 s and so has 800 requests
+    latencies[800:] = 900.0
     out = tmp_path / "probe.parquet"
     found = probe_percentiles(samples(latencies), out, [Window(0, 20.0, 0, 0)])
     assert (found["probe_requests"], found["probe_failed"]) == (800, 0)

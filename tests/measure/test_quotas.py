@@ -100,7 +100,8 @@ def open_below(folder):
 
 def test_without_any_quota_the_throttled_time_is_0(tree):
     tree.process(PID, "/docker/one")
-    tree.group("/docker/one", throttled_ns=7_000_000)  # from a quota that the group had before
+    # this remains from a quota that the group had earlier
+    tree.group("/docker/one", throttled_ns=7_000_000)
     tree.group("/docker")
     assert quota_in(tree) == Quota(None, known=True, shared=False)
     assert throttled_ns(tree) == 0
@@ -315,7 +316,7 @@ def tables(tmp_path):
 
 
 def under(tables, tmp_path, **columns):
-    """Return the tables of a run whose trials have these values in their columns."""
+    """Return the tables of a run in which these columns of all trials have these values."""
     path = tmp_path / "run" / "tables" / "trials.parquet"
     tables.trials.drop(columns=["load", "terms", "load_order", "quota_cores"]).assign(
         **columns

@@ -113,7 +113,7 @@ def sampling(root):
 def held(name, code, sampling, root):
     """Start Python code as the process engine starts a server; its output goes to `log`.
 
-    The program waits until it is released.
+    The program waits before its first instruction until the context releases it.
     """
     argv = [sys.executable, "-c", code]
     return pinned(
@@ -300,8 +300,8 @@ time.sleep(60)
 
 
 def test_processes_that_join_a_group_are_seen(group):
-    """A process that joins a group is found, although the list of the group's processes is read
-    often.
+    """A process that joins a control group must be found within 3 s, even if the list of the
+    group's processes is read often.
 
     The difficulty is that version 1 of control groups returns an old list of processes, if the file
     stays open and is read more than once a second.
@@ -316,7 +316,8 @@ def test_processes_that_join_a_group_are_seen(group):
 
 # --- the sampler itself ---------------------------------------------------------------------------
 
-# A program that is busy for 30 ms of every 100 ms, by its CPU clock, which is 30 % of a core.
+# Source of a program that uses 30 ms of CPU time, by its own CPU clock, in every 100 ms, which is
+# 30 % of a core.
 DUTY = """
 import time
 begin = time.monotonic()
@@ -350,7 +351,9 @@ def test_a_group_agrees_with_its_process(group):
 
 @pytest.mark.timed
 def test_a_known_duty_cycle_comes_back(root, sampling):
-    """The group's counter and the process's clocks agree with the program's own measurement."""
+    """The CPU time by the control group's counter, and by the process's clocks, must agree with the
+    program's own measurement.
+    """
     with held("duty", DUTY.format(seconds=3), sampling, root) as process:
         sampling.add("server", process.pid)
         fallback = ProcessSubject(process.pid)
@@ -468,7 +471,7 @@ def test_stats_are_polled_without_ever_waiting():
             assert channel.recv(1000).count(b"GET") == 1
         time.sleep(0.05)
         assert poll.take() is None
-        poll.ask(200)  # the server has ended, so this does nothing
+        poll.ask(200)  # this must do nothing, because the server has ended
         assert poll.take() is None
 
 

@@ -337,7 +337,7 @@ def test_a_trial_with_a_silent_host_is_repeated(silent_s, ok):
         (0.5, 0.4, None, network(lost_share=0.001), Limit.UNKNOWN),
         (0.5, 0.4, None, network(round_trip_ms=10, median_ms=10.4), Limit.NETWORK),
         (0.5, 0.4, None, network(round_trip_ms=10, median_ms=40.0), Limit.UNKNOWN),
-        # An open load keeps its rate even over a network with a long round trip.
+        # An open load keeps its rate even if the round trip of the network is long.
         (0.5, 0.4, 100.0, network(round_trip_ms=10, median_ms=10.4), Limit.NONE),
     ],
 )
@@ -450,9 +450,9 @@ class Pipe:
 
 
 class Folder:
-    """A stand-in for a station's container, from which Docker would copy files.
+    """A substitute for a station's container, from which the lab copies files by Docker.
 
-    The files come from a folder that takes the place of /work.
+    The files are in a folder that takes the place of /work.
     """
 
     def __init__(self, folder):
@@ -528,7 +528,8 @@ def test_what_a_server_took_is_read_on_its_host(tmp_path):
             1e9 * sum(seen.cpu_times()[:2]), abs=20_000_000
         )
         assert spent.voluntary_switches == seen.num_ctx_switches().voluntary
-        assert spent.page_faults > 40 * 2**20 / 4096 / 2  # some kernels give larger pages
+        # fewer faults are allowed, because some kernels map larger pages
+        assert spent.page_faults > 40 * 2**20 / 4096 / 2
         assert station.resident(worker.pid) == pytest.approx(seen.memory_info().rss, rel=0.05)
         worker.communicate(b"")
         assert station.spent(worker.pid) is None

@@ -49,7 +49,7 @@ def cpu_s(pid):
 @pytest.mark.timed
 def test_running_and_waiting_are_all_of_the_time(start):
     busy = start(SPIN)
-    start(SPIN)  # the neighbour on the same CPU
+    start(SPIN)  # another process that uses the same CPU
     time.sleep(0.5)
     threads = Threads(busy.pid, lambda: [busy.pid])
     first = threads.read()

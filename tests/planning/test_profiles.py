@@ -65,7 +65,7 @@ def test_claims_profiles_every_kind_of_load_and_two_timelines():
 
 
 def test_only_a_long_load_in_one_piece_has_a_timeline():
-    """In `quick`, only the load of 20 s at a constant rate may have a timeline.
+    """In the campaign `quick`, only the load of 20 s at a constant rate may have a timeline.
 
     Loads in sessions, and loads with a fixed number of iterations, have no timeline.
     """
