@@ -1,1 +1,1 @@
-"""Functions that notebooks call, and functions that execute notebooks and turn them into pages."""
+"""Execute notebooks and turn them into pages, and provide the functions that notebooks call."""

@@ -30,14 +30,14 @@ ROWS = {
     "resources": ("sealed trial, subject and interval", "t_s, dt_s, subject, cpu_pct, rss_bytes"),
     "requests()": ("request of the trial (k6)", "t_s, latency_ms, waiting_ms, status, ok"),
 }
-"""Table -> what a row stands for, and the most useful columns."""
+"""Table -> what one row of the table represents, and the most useful columns."""
 
 
 class ExplorePage(RunPage):
     """A run that is open in the notebook: its tables, and functions to show pictures.
 
-    The tables contain sealed trials only. Each row has the `trial_id`, `server`, `tool` and `load`
-    of its trial. docs/data.md describes the other columns.
+    The tables contain only sealed trials. Each row names the `trial_id`, `server`, `tool` and
+    `load` of its trial. docs/data.md describes the other columns.
     """
 
     def __init__(self, run: str, trial: str) -> None:
@@ -61,20 +61,20 @@ class ExplorePage(RunPage):
         has_users = trials["tool"].map(lambda tool: traits_of(tool).runs_scripts).astype(bool)
         by_users = trials[has_users] if has_users.any() else trials
         timed = trials[trials["latency_p50_ms"].notna()]
-        # Choose the load that has the most trials with response times. Loads of virtual users (k6)
-        # are preferred. The name is empty if there are no trials.
+        # Choose the load that has the most trials with response times, if possible among loads of
+        # virtual users (k6). The name is empty if there are no trials.
         most = next(filter(len, (timed[has_users[timed.index]], timed)), by_users)
         self.load = str(most["load"].value_counts(sort=False).idxmax()) if len(most) else ""
         highest = by_users.sort_values("server_cpu_peak_100ms_pct", ascending=False)
-        # The trial that the notebook examines; empty if the run has none.
+        # The trial that the notebook examines; empty if the run has no trials.
         self.trial = trial or next(iter(highest["trial_id"]), "")
-        # How many requests of a trial took `lower_ms` to `upper_ms`, for each second of the load.
-        # wrk does not record seconds, so `second` is null for its trials.
+        # The number of a trial's requests that took `lower_ms` to `upper_ms`, for each second of
+        # the load. wrk does not record seconds, so `second` is null in wrk's trials.
         self.latency = self._joined(self.tables.latency)
-        # How many requests of a k6 trial were answered in each 0.1 s that starts at `t_s`.
+        # The number of a k6 trial's requests that were answered in the 0.1 s after `t_s`.
         self.throughput = self._joined(self.tables.throughput)
-        # CPU and memory of each subject of a trial in the `dt_s` seconds that end at `t_s`. A CPU
-        # use of 100 % is one core.
+        # The CPU use and memory of each subject of a trial in the `dt_s` seconds that end at `t_s`.
+        # A CPU use of 100 % is one core.
         self.resources = self._joined(self.tables.resources)
 
     def requests(self, trial: str = "") -> pd.DataFrame:
@@ -90,9 +90,10 @@ class ExplorePage(RunPage):
     def percentiles(
         self, rows: pd.DataFrame, by: Sequence[str], shares: Sequence[float] = (0.5, 0.95, 0.99)
     ) -> pd.DataFrame:
-        """Return percentiles of the rows of `latency` that are equal in the columns `by`.
+        """Return percentiles of response times for each group of `rows`, which come from `latency`.
 
-        The columns are those of `by`, `percentile` (such as p95), and `ms`.
+        Rows that are equal in the columns `by` form a group. The columns of the result are those of
+        `by`, `percentile` (such as p95), and `ms`.
         """
         found = []
         for key, alike in rows.groupby(list(by)):
@@ -103,7 +104,7 @@ class ExplorePage(RunPage):
         return pd.DataFrame(found, columns=[*by, "percentile", "ms"])
 
     def show_tables(self) -> None:
-        """Show which tables the run has, and what a row of each stands for."""
+        """Show which tables the run has, and what a row of each table represents."""
         frames = (self.trials, self.latency, self.throughput, self.resources, self.requests())
         rows = [
             (name, f"{len(frame):,}", *ROWS[name]) for name, frame in zip(ROWS, frames, strict=True)
@@ -119,7 +120,7 @@ class ExplorePage(RunPage):
         )
 
     def show_drawn(self, name: str, drawn: Any, words: str) -> None:
-        """Show a picture by seaborn (a grid or axes) in the usual width, with `words` below it.
+        """Show a picture by seaborn (a grid or axes) at the usual width, with `words` below it.
 
         The alternative text consists of `words` and a description of the axes and the legend.
         Unless the page is live, the picture is saved as explore-NAME.png and .svg in the run's
@@ -128,9 +129,9 @@ class ExplorePage(RunPage):
         figure: Figure = drawn.figure
         figure.set_figwidth(style.WIDTH_IN)
         figure.set_layout_engine("constrained")
-        if figure.legends:  # move the legend above the panels, so that they are legible on a phone
+        if figure.legends:  # move the legend above the panels, so that panels fill a phone's width
             sns.move_legend(figure, "outside upper left", ncols=4, frameon=False, alignment="left")
-        figure.draw_without_rendering()  # lays the panels out, because ticks depend on their sizes
+        figure.draw_without_rendering()  # lay the panels out, because ticks depend on their sizes
         for ax, axis in product(figure.axes, "xy"):
             if getattr(ax, f"get_{axis}scale")() == "log":
                 style.log_axis(ax, axis)
@@ -143,15 +144,16 @@ class ExplorePage(RunPage):
 def open_tables(run: str, trial: str = "") -> ExplorePage:
     """Open a run for the notebook for exploring.
 
-    From then on, pictures have the lab's fonts and colours. An empty `trial` selects the trial
-    whose server had the highest CPU peak, among the k6 trials if there are any. Raise LabError as
-    `RunPage` does, and if the trial is not sealed.
+    From then on, pictures have the lab's fonts and colours. If `trial` is empty, select the trial
+    whose server had the highest CPU peak, if possible among k6's trials. Raise LabError in the same
+    cases as `RunPage`, and also if the trial is not sealed.
     """
     return ExplorePage(run, trial)
 
 
 def _described(figure: Figure, words: str) -> str:
-    """Return a picture's alternative text: `words`, then its panels, axes and legend."""
+    """Return a picture's alternative text: `words`, then a description of panels, axes and legend.
+    """
     axes = figure.axes
     parts = [words]
     if len(axes) > 1:

@@ -1,6 +1,6 @@
-"""Jupyter kernels, each of which executes several notebooks one after the other.
+"""Start Jupyter kernels that each execute several notebooks, one notebook after the other.
 
-Each kernel loads the project's modules only once, in the background.
+Therefore each kernel loads the project's modules only once, in the background.
 """
 
 # mypy: allow-untyped-calls
@@ -25,8 +25,8 @@ from jupyter_core.utils import run_sync
 from runner.model import LabError
 from runner.store import lab_root
 
-# Keep the validator of notebooks, which is imported later, from loading this module. It would
-# compile the grammar of IRIs for two seconds, although notebooks contain no IRIs.
+# Keep the validator of notebooks, which is imported later, from loading this module. The module
+# would spend two seconds on compiling the grammar of IRIs, although notebooks contain no IRIs.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 LOAD = "__import__('runner.present.notebook.pages')"
@@ -46,7 +46,7 @@ AT_ONCE = min(2, len(os.sched_getaffinity(0)))
 
 @dataclass(frozen=True, eq=False)
 class _Idle:
-    """A kernel that has no notebook yet; `asked` is the id of the last request sent to it."""
+    """A kernel that has no notebook yet; `asked` is the id of the last request to this kernel."""
 
     kernel: KernelManager
     client: BlockingKernelClient
@@ -55,9 +55,9 @@ class _Idle:
     def finish(self) -> None:
         """Wait until the kernel has answered its last request; raise LabError if the kernel died.
 
-        This wait is needed because a notebook has its own connection, and a kernel may handle the
-        requests of two connections in any order. Without the wait, the kernel could execute a late
-        `FORGET` and remove the variables of a notebook that has already started.
+        A notebook has its own connection to the kernel, and a kernel may handle the requests of two
+        connections in any order. Without this wait, the kernel could execute `FORGET` late, and
+        remove the variables of a notebook that has already started.
         """
         while run_sync(self.kernel.is_alive)():  # type: ignore[arg-type]
             with contextlib.suppress(queue.Empty):
@@ -72,10 +72,10 @@ class _Idle:
 class Kernels:
     """A context with a few kernels, each of which executes one notebook at a time.
 
-    The kernels load the modules in the background. Leaving the context kills the kernels, because a
-    kernel that is asked to end while it works prints a traceback. The kernels listen on Unix
-    sockets in a folder of this user. They do not use ports, because two processes could choose the
-    same free port.
+    The kernels load the modules in the background. Leaving the context kills the kernels. They are
+    not asked to end, because a kernel that is asked to end while it works prints a traceback. The
+    kernels listen on Unix sockets in a folder of this user. They do not listen on ports, because
+    two processes could choose the same free port.
     """
 
     def __init__(self, count: int = AT_ONCE) -> None:
@@ -108,7 +108,7 @@ class Kernels:
 
     @contextlib.contextmanager
     def one(self) -> Iterator[KernelManager]:
-        """Wait for a kernel without a notebook, and yield it when its previous work is finished.
+        """Wait for a kernel without a notebook; yield it when its previous work is finished.
 
         Raise LabError if the kernel died.
         """
@@ -123,7 +123,7 @@ class Kernels:
 
 @dataclass(frozen=True)
 class _LockedFolder:
-    """A folder for sockets, which is locked by this process."""
+    """A folder for sockets that this process has locked."""
 
     path: Path
     lock: int
@@ -131,9 +131,9 @@ class _LockedFolder:
 
 
 def _new_folder() -> _LockedFolder:
-    """Return a new locked folder for sockets; remove the folders of processes that were killed."""
+    """Remove the folders of processes that were killed, and return a new, locked folder."""
     for left in Path(tempfile.gettempdir()).glob(f"{FOLDER}*"):
-        # An OSError means that another process holds the lock, or that another user owns it.
+        # Ignore an OSError: another process has locked the folder, or another user owns it.
         with contextlib.suppress(OSError):
             os.close(_locked(left))
             shutil.rmtree(left)

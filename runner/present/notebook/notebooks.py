@@ -36,11 +36,11 @@ from runner.store import RunFolder, figures_folder, lab_root, replacing, short_n
 # Papermill's log is not needed: if a kernel dies, a LabError reports it.
 logging.getLogger("papermill").disabled = True
 LONGEST = ("report", "published")
-"""Notebooks that take longest; they start first, so that no kernel waits for them at the end."""
+"""The slowest notebooks. They start first, so that at the end all kernels finish together."""
 NEEDS: dict[str, Callable[[Tables], bool]] = {"endpoints": has_script}
 """Notebook without figures -> function that says whether a run has content for it."""
 LONGEST_CELL_S = 900
-"""Longest time of a cell; cells take seconds even for the largest runs, so a slower cell hangs."""
+"""A cell that takes more seconds than this hangs: even in the largest runs, cells take seconds."""
 
 
 def execute(
@@ -48,11 +48,11 @@ def execute(
 ) -> list[str]:
     """Execute `notebook` with the parameters `given`, and write the result to `output`.
 
-    Return the names of its figures. Use `kernel`, which stays alive, or start a new kernel. The
-    same run always gives the same bytes, because paths, times and random ids are removed. If a cell
-    fails, raise LabError and leave the broken notebook at `output`. The notebook counts as complete
-    only if it has the output of `Page.finish`, because cells may look completed although the kernel
-    died.
+    Return the names of the notebook's figures. Use `kernel`, which stays alive, or start a new
+    kernel. The same run always gives the same bytes, because paths, times and random ids are
+    removed. If a cell fails, raise LabError and leave the broken notebook at `output`. The notebook
+    counts as complete only if it contains the output of `Page.finish`, because cells may look
+    completed although the kernel died.
     """
     missing = sorted(set(given) - parameters(notebook))
     if missing:
@@ -147,9 +147,9 @@ def figures_shown(executed: Path) -> list[str] | None:
 def export_html(executed: Path, html: Path, about: str = "") -> None:
     """Write an executed notebook as one HTML page, which is also readable on a phone.
 
-    The page has no code. It contains its figures and loads no other files. Its title ends with
-    `about`, or with the folder's name. Sections whose cells show nothing (for example sections on
-    databases, if the run has none) are left out.
+    The page shows no code, contains all its figures, and loads no other files. Its title ends with
+    `about`, or with the folder's name. A section is left out if its cells show nothing, for example
+    the section on databases for a run without a database.
     """
     notebook = nbformat.read(executed, as_version=4)
     notebook.cells = _shown(notebook.cells)
@@ -165,10 +165,10 @@ def export_html(executed: Path, html: Path, about: str = "") -> None:
 
 
 def _shown(cells: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
-    """Return the cells of a page, without sections whose code cells all have no output.
+    """Return the cells of a page, without sections in which no code cell has an output.
 
-    A section goes from a heading to the next heading of the same or a higher level. A section
-    without code cells consists of words only, and it is kept.
+    A section extends from a heading to the next heading of the same or a higher level. A section
+    without code cells consists only of words, and is kept.
     """
     headings = [
         re.match(r"#{1,6}(?= )", cell.source) if cell.cell_type == "markdown" else None
@@ -192,8 +192,9 @@ def build_report(
 
     Return the HTML pages, the general report first, each with the names of its figures. Notebooks
     without content for the run are left out. `say` is called with a progress message for each
-    finished notebook. `kernels` may be started by the caller beforehand; each kernel executes one
-    notebook at a time. Raise LabError if there is no such notebook, or if a notebook fails.
+    finished notebook. The caller may start `kernels` beforehand to save time; each kernel executes
+    one notebook at a time. Raise LabError if no notebook has a parameter `run`, or if a notebook
+    fails.
     """
     tables = read_tables(run)
     folder = figures_folder(run)
@@ -236,7 +237,7 @@ def build_report(
                     f"{took_s:.0f} s"
                 )
         finally:
-            # Do not wait for running notebooks: they end when their kernels are killed.
+            # Do not wait for running notebooks, because they end when their kernels are killed.
             pool.shutdown(wait=False, cancel_futures=True)
     return {folder / f"{notebook.stem}.html": shown[notebook] for notebook in notebooks}
 
@@ -250,7 +251,7 @@ def build_page(
 ) -> list[str]:
     """Execute a notebook of the lab; write its page to `html`, and the notebook beside the page.
 
-    Return the names of its figures.
+    Return the names of the page's figures.
     """
     executed = html.with_suffix(".ipynb")
     shown = execute(places().notebooks / f"{notebook}.ipynb", given, executed, kernel)

@@ -1,6 +1,6 @@
-"""Pages that notebooks open: about a run, two compared runs, or the history of many runs.
+"""Define the pages that notebooks open: about a run, two compared runs, or a history of runs.
 
-Each cell of a notebook then shows a part or a figure of its page.
+Each cell of a notebook shows a part or a figure of the page that the notebook opened.
 """
 
 # mypy: allow-untyped-calls
@@ -37,9 +37,9 @@ from runner.store import figures_folder, find_run
 
 T = TypeVar("T")
 COMPLETE = "lab_complete"
-"""Key of the output metadata that proves that a notebook's last cell ran."""
+"""Key in the metadata of an output; its presence proves that a notebook's last cell ran."""
 PLAIN = (str, int, float, bool, list, tuple, dict, type(None))
-"""Types of variables that the user may have meant as parameters of the notebook."""
+"""A variable of one of these types may have been meant as a parameter of the notebook."""
 
 
 @dataclass(eq=False)
@@ -51,15 +51,15 @@ class Page:
     # name of a part -> function that returns the part's blocks, for a notebook's cell
     parts: Mapping[str, Callable[..., Iterable[Block]]]
     charts: Mapping[str, Callable[[], Chart | None]]
-    """Name of a figure -> function that returns it, or None if the run has no data for it."""
+    """Name of a figure -> function that returns the figure, or None without data for the figure."""
     shown: list[str] = field(default_factory=list)  # names of the figures saved so far
     live: bool = False  # True if a reader uses the page interactively; then no file is written
     provenance: str = ""  # origin of the figures, for the metadata of their files
     display: Callable[..., object] = display
-    """Function that shows a picture, or the notebook's end, below the running cell."""
+    """Function that shows a picture, or the output of `finish`, below the running cell."""
 
     def chart(self, name: str) -> Chart | None:
-        """Return a figure as a `Chart`, whose `frame` has its points.
+        """Return a figure as a `Chart`, whose `frame` contains the points of the figure.
 
         Return None if the run has no load that the figure could show. Raise LabError for an unknown
         name.
@@ -74,7 +74,7 @@ class Page:
         show(named(self.parts, name, "part")(*details))
 
     def show_figure(self, name: str) -> None:
-        """Draw a figure and show it; show nothing if the run has no data for it."""
+        """Draw and show a figure; show nothing if the run has no data for this figure."""
         chart = self.chart(name)
         if chart is not None and not chart.frame.empty:
             place = charts()[name].place if name in charts() else ""
@@ -101,7 +101,7 @@ class Page:
 
 
 def named(known: Mapping[str, T], name: str, noun: str) -> T:
-    """Return the entry with this name; if there is none, raise LabError with the known names."""
+    """Return the entry with this name; raise LabError with the known names if there is no entry."""
     if name not in known:
         raise LabError(f"There is no {noun} {name!r}: choose from {', '.join(known)}.")
     return known[name]
@@ -119,9 +119,9 @@ def show(blocks: Iterable[Block]) -> None:
 def has_reader() -> bool:
     """Return whether a reader uses the notebook interactively, so that widgets work.
 
-    This is the value of `allow_stdin` in the cell's execute_request (Jupyter's messaging protocol),
-    which is true in JupyterLab, and false in papermill and nbconvert. Outside a notebook, return
-    False.
+    The result is the value of `allow_stdin` in the cell's execute_request (Jupyter's messaging
+    protocol). This value is true in JupyterLab, and false in papermill and nbconvert. Return False
+    outside a notebook.
     """
     kernel = getattr(get_ipython(), "kernel", None)
     request = kernel.get_parent("shell") if kernel is not None else {}
@@ -132,8 +132,9 @@ def opener(open_page: Callable[..., T]) -> Callable[..., T]:
     """Decorate a function that a notebook calls with the notebook's parameters.
 
     The decorated function checks the parameters by its annotations. It raises LabError for a value
-    of a wrong type, and for a variable of the notebook that is not a parameter (papermill only
-    warns about such variables). From then on, the notebook shows a LabError as one sentence.
+    of a wrong type. It also raises LabError for a variable of the notebook that is not a parameter,
+    because papermill only warns about such variables. From then on, the notebook shows a LabError
+    as one sentence.
     """
     checked = validate_call(config=ConfigDict(strict=True, arbitrary_types_allowed=True))(open_page)
 
@@ -153,8 +154,8 @@ def opener(open_page: Callable[..., T]) -> Callable[..., T]:
                 if name[0] != "_" and isinstance(value, PLAIN)
             }
             unknown = ", ".join(sorted(plain - set(given)))
-            # If a page exists already, the reader runs the cell again. Other variables are then the
-            # reader's own, so they are not reported.
+            # If a page exists already, the reader is running the cell again. The reader may have
+            # defined variables since the first time, so do not report variables.
             if unknown and not any(isinstance(value, Page) for value in variables.values()):
                 has = f"parameter{'s' * (len(given) > 1)} {captions.joined(list(given))}"
                 raise LabError(f"Unknown parameter {unknown}: this notebook has only the {has}.")
@@ -171,7 +172,8 @@ def opener(open_page: Callable[..., T]) -> Callable[..., T]:
 
 
 def _show_sentence(shell: Any, kind: type, error: LabError, _traceback: Any, **_: Any) -> None:
-    """Show an error as one sentence, without a traceback; papermill still sees that it failed."""
+    """Show an error as one sentence without a traceback; papermill still sees that the cell failed.
+    """
     shell._showtraceback(kind, error, [f"{kind.__name__}: {error}"])
 
 
@@ -179,14 +181,14 @@ class RunPage(Page):
     """A page about one run, with all parts and figures that notebooks show."""
 
     tables: Tables  # the tables of the run, for further exploration
-    case: Case | None  # the trial that the page is about, if it is about a single trial
+    case: Case | None  # the trial that the page is about; None if the page is about the whole run
 
     def __init__(self, run: str, trial: str | None = None) -> None:
-        """Read a run: an id, a path, `latest` or `sample`.
+        """Read a run, which is given as an id, a path, `latest` or `sample`.
 
-        If `trial` is empty, `choose` selects a trial; if it is None, the page is not about a trial.
-        Raise LabError if there is no such run or trial, or if the trial cannot be compared with the
-        probe.
+        If `trial` is empty, `choose` selects a trial. If `trial` is None, the page is not about a
+        trial. Raise LabError if there is no such run or trial, or if the trial cannot be compared
+        with the probe.
         """
         folder = find_run(run)
         self.tables = read_tables(folder)
@@ -196,7 +198,7 @@ class RunPage(Page):
                 f"In the trial {trial!r} the script and the probe sent different requests, which "
                 "cannot be compared: choose another trial."
             )
-        # Type of a figure's source -> the source.
+        # type of a figure's subject -> the subject
         self.subjects: dict[type, Any] = {
             Tables: self.tables,
             Case: self.case,
@@ -230,11 +232,12 @@ def open_report(run: str, trial: str | None = None) -> RunPage:
 def open_comparison(
     run_a: str, run_b: str, force: bool = False, fail_above: NonNegativeFloat | None = None
 ) -> Page:
-    """Compare run B with run A for a notebook; each is an id, a path, `latest` or `sample`.
+    """Compare run B with run A for a notebook.
 
-    With `force`, runs are compared even if their machines, tools or CPUs differ. A change for the
-    worse is a regression if its whole interval is worse by more than `fail_above` %. Raise LabError
-    as `compare.compare_runs` does.
+    Each run is given as an id, a path, `latest` or `sample`. With `force`, runs are compared even
+    if their machines, tools or CPUs differ. A change for the worse is a regression if its whole
+    interval is worse by more than `fail_above` %. Raise LabError in the same cases as
+    `compare.compare_runs`.
     """
     folders = find_run(run_a), find_run(run_b)
     found = compare.compare_runs(*folders, force=force, fail_above_pct=fail_above)
@@ -298,8 +301,8 @@ def open_history(
 ) -> Page:
     """Follow the cells of several runs for a notebook.
 
-    `runs` are ids, paths, `latest` or `sample`, separated by commas. `force` and `fail_above` are
-    as in `open_comparison`. Raise LabError as `history.history` does.
+    `runs` are ids, paths, `latest` or `sample`, separated by commas. `force` and `fail_above` mean
+    the same as in `open_comparison`. Raise LabError in the same cases as `history.history`.
     """
     folders = [find_run(name.strip()) for name in runs.split(",") if name.strip()]
     found = history(folders, force=force, fail_above_pct=fail_above)

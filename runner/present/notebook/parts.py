@@ -1,4 +1,4 @@
-"""Parts of pages and posts: functions that make blocks from a run's tables, or from one trial."""
+"""Make the parts of pages and posts: lists of blocks about a run or about one trial."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -45,7 +45,7 @@ ELSEWHERE = (
 
 
 def loads(tables: Tables) -> Iterator[Block]:
-    """Yield tables with the means of every load and server, notes on them, and the findings."""
+    """Yield tables with the means by load and server, notes on these means, and the findings."""
     sheets = []
     notes = list[str]()
     more = summary.of_own_api(tables)
@@ -83,10 +83,10 @@ def _with_dagger(*sheets: TextTable) -> Iterator[Block]:
 
 
 def unknown(tables: Tables) -> Iterator[Block]:
-    """Yield what the run does not show.
+    """Yield sentences on what the run does not show.
 
-    This is which comparisons are missing and why, how large the noise is, and, for each load, why a
-    limit is unknown.
+    They say which comparisons are missing and why, and how large the noise is. For each load with
+    an unknown limit, they say why the limit is unknown.
     """
     yield Bullets(findings.unknown(tables))
     table = summary.summarize(tables)
@@ -108,7 +108,8 @@ def unknown(tables: Tables) -> Iterator[Block]:
 def ratios_of_servers(tables: Tables) -> Iterator[Block]:
     """Yield the ratios between servers for every load.
 
-    For loads on a share of a core, also yield whether the rate is proportional to the share.
+    For loads on a share of a core, also yield a table that shows whether the rate is proportional
+    to the share.
     """
     yield Bullets(findings.further(tables))
     found = ratios.table(tables)
@@ -134,7 +135,7 @@ def _warnings(tables: Tables) -> Bullets:
 
 
 def inserts_answer(tables: Tables) -> Iterator[Block]:
-    """Yield the findings on inserts into a database; if the run has no inserts, say so."""
+    """Yield the findings on inserts into a database, or a sentence that the run has no inserts."""
     if not tables.has_database():
         yield Paragraph(inserts.NO_DATABASE)
         return
@@ -157,8 +158,9 @@ def answer(tables: Tables) -> Iterator[Block]:
 
 
 def why(tables: Tables) -> Iterator[Block]:
-    """Yield, for each profiled load, the work on which one server spends more CPU time than
-    another.
+    """Yield, for each profiled load, sentences and tables on why servers differ in CPU time.
+
+    They name the kinds of work on which one server spends more CPU time than another server.
     """
     profiles = why_figures.profiles_of(tables)
     if profiles is None:
@@ -193,9 +195,12 @@ def _database_why(tables: Tables, load: str) -> Iterator[Block]:
 
 
 def flame_graphs(tables: Tables) -> Iterator[Block]:
-    """Yield flame graphs of each profiled load: the difference of two servers, and each server.
+    """Yield flame graphs of each profiled load.
 
-    The flame graphs of the load that is shown in the figure are open; the others are folded.
+    The first flame graph of a load shows the difference of two servers. It is followed by a flame
+    graph for each server.
+
+    The flame graphs of the load in the figure are open. The flame graphs of other loads are folded.
     """
     profiles = why_figures.profiles_of(tables)
     if profiles is None:
@@ -213,7 +218,7 @@ def flame_graphs(tables: Tables) -> Iterator[Block]:
 def rates(tables: Tables) -> Iterator[Block]:
     """Yield the results of loads at constant arrival rates.
 
-    They are the knees, and the highest rates at which servers keep an objective.
+    The results are the knees, and the highest rates at which servers keep an objective.
     """
     if not any(found.needs(tables) for found in charts("rates").values()):
         yield Paragraph(
@@ -229,7 +234,7 @@ def rates(tables: Tables) -> Iterator[Block]:
 
 
 def endpoints(tables: Tables) -> Iterator[Block]:
-    """Yield the findings on a script's endpoints; if the run has no script, say so."""
+    """Yield the findings on a script's endpoints, or a sentence that the run has no script."""
     if not script.has_script(tables):
         yield Paragraph(script.NO_SCRIPT)
         return
@@ -243,7 +248,11 @@ def endpoints(tables: Tables) -> Iterator[Block]:
 
 
 def mixtures(tables: Tables) -> Iterator[Block]:
-    """Yield the requests of a script by group and by scenario, if there are several of them."""
+    """Yield the requests of a script by group and by scenario.
+
+    Groups are shown only if there are several groups, and scenarios only if there are several
+    scenarios.
+    """
     sheets = [
         TextTable(found, f"By {by}", name=f"endpoints-by-{by}")
         for by in ("group", "scenario")
@@ -260,7 +269,7 @@ def checks(tables: Tables) -> Iterator[Block]:
 
 
 def thresholds(tables: Tables) -> Iterator[Block]:
-    """Yield the thresholds of an imported file's script; if none is known, say so."""
+    """Yield the thresholds of an imported file's script, or a sentence that none is known."""
     found = script.thresholds_table(tables)
     if found.empty:
         yield Paragraph("No threshold is known. Give k6's summary by --summary, which has them.")
@@ -289,7 +298,8 @@ def failures(tables: Tables) -> Iterator[Block]:
 
 
 def verdicts(tables: Tables) -> Iterator[Block]:
-    """Yield how often each verdict occurs, what it means, and an example of its reason."""
+    """Yield a table with the count and the meaning of each verdict, and an example of its reason.
+    """
     sealed = sealed_trials(tables.trials)
     if sealed.empty:
         yield Paragraph("No trial was sealed, so there is no verdict.")
@@ -320,7 +330,7 @@ def machine(tables: Tables) -> list[Block]:
 def claims_of(tables: Tables) -> Iterator[Block]:
     """Yield the number of claims by outcome, and each published claim that this run can judge.
 
-    Yield nothing if the run has none of the loads that the claims are about.
+    Yield nothing if the run has no load that a claim is about.
     """
     if not repeats(tables, FEWEST_TRIALS):
         return
@@ -341,7 +351,8 @@ def claims_of(tables: Tables) -> Iterator[Block]:
 
 
 def claims_answer(tables: Tables) -> Iterator[Block]:
-    """Yield how many claims hold, do not hold or are undecided, and each claim with its reason."""
+    """Yield the counts of claims that hold, fail or are undecided, and the reason for each claim.
+    """
     judged = judge_all(tables)
     rows = published_table.rows(tables)
     found = {row.number for row in rows if row.ours.trials}
@@ -361,9 +372,9 @@ def claims_answer(tables: Tables) -> Iterator[Block]:
 
 
 def _reason(judged: Judged) -> str:
-    """Return the measured and the claimed value, and why a claim has its outcome.
+    """Return the measured and the claimed value of a claim, and the reason for its outcome.
 
-    The most frequent remedy is left out, because it is written below the table.
+    The most frequent remedy is left out, because a paragraph below the tables names it.
     """
     if (
         judged.claim.range_words
@@ -377,8 +388,9 @@ def _reason(judged: Judged) -> str:
 
 
 def numbers(tables: Tables) -> Iterator[Block]:
-    """Yield every published number beside the number of this run, in a table per source and
-    scenario.
+    """Yield tables with every published number beside the number of this run.
+
+    There is a table for each source, scenario and published load.
     """
     yield Paragraph(f"{published_table.INTERVALS} {DAGGER}")
     yield Paragraph(WHY_STAND_INS)
@@ -393,8 +405,8 @@ def claim_by_claim(tables: Tables, source: str = "") -> Iterator[Block]:
 def judged_claims(judged: Sequence[Judged], source: str = "") -> Iterator[Block]:
     """Yield each claim whose source contains `source`, with its evidence and outcome.
 
-    Without `source`, yield the claims whose source has no published number, under a heading of
-    their own. Raise LabError if no source matches.
+    Without `source`, yield the claims from sources without published numbers, under a separate
+    heading. Raise LabError if no source matches.
     """
     if source:
         found = [each for each in judged if source.lower() in each.claim.source.lower()]
@@ -414,9 +426,9 @@ def judged_claims(judged: Sequence[Judged], source: str = "") -> Iterator[Block]
 def evidence_words(judged: Judged) -> Iterator[str]:
     """Yield sentences with the evidence on a claim.
 
-    They say what was looked at, which ratio agrees with the claim, what each comparison shows, what
-    else was observed, and why the claim has its outcome. Comparisons that lack data for the same
-    reason share a sentence.
+    The sentences say what was looked at, which ratios agree with the claim, what each comparison
+    shows, what else was observed, and why the claim has its outcome. Comparisons that lack data for
+    the same reason share a sentence.
     """
     words = judged.claim.range_words
     agrees = f" A ratio {'of ' * words[0].isdigit()}{words} agrees." if words else ""
@@ -484,9 +496,10 @@ OF_A_TRIAL: dict[str, Part] = {
 
 
 def about(subject: Any, parts: Mapping[str, Part], nothing: str = "") -> dict[str, Part]:
-    """Return the parts bound to a subject, so that they can be called without it.
+    """Return the parts bound to a subject, so that they can be called without the subject.
 
-    If the subject is None, the first part shows the sentence `nothing`, and the others are empty.
+    If the subject is None, the first part shows the sentence `nothing`, and the other parts are
+    empty.
     """
     if subject is None:
         return {

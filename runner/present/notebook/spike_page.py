@@ -1,4 +1,4 @@
-"""The page of the notebook about CPU spikes: a trial, its spikes, and events at the same time.
+"""The page of the notebook about CPU spikes, with the spikes and the events of one trial.
 
 If a reader uses the notebook interactively, the reader can choose the trial.
 """
@@ -33,7 +33,7 @@ from runner.store import replacing
 
 try:
     import ipywidgets as widgets
-# The extra `lab` installs the module, without which no page is interactive.
+# The extra `lab` installs this module. Without it, no page is interactive.
 except ModuleNotFoundError:
     widgets = None
 
@@ -61,7 +61,7 @@ PARTS: dict[str, parts.Part] = {
 
 
 class SpikePage(RunPage):
-    """A page about one trial. If it is `live`, it is updated when the reader chooses a trial."""
+    """A page about one trial. A `live` page is updated whenever the reader chooses a trial."""
 
     view: View | None = None
     controls: Any = None  # the list of trials and the slider, after they have been shown
@@ -70,7 +70,7 @@ class SpikePage(RunPage):
     def __init__(self, run: str, trial: str, start_s: float, stop_s: float) -> None:
         super().__init__(run)
         self.live = has_reader() and widgets is not None
-        # Counts the choices of the reader. Displays observe the count, so each choice updates them.
+        # Count the choices of the reader. Displays observe this count, so each choice updates them.
         self._choices = widgets.IntText() if self.live else None
         self.survey = survey(self.tables)
         self.parts = {
@@ -100,7 +100,10 @@ class SpikePage(RunPage):
             self._choices.value += 1
 
     def show_controls(self) -> None:
-        """Show a list of trials, and a slider for the displayed time, if the page is live."""
+        """Show a list of trials and a slider for the displayed time.
+
+        Show nothing unless the page is live.
+        """
         if not self.live or self.view is None:
             return
         rows = self.survey[["trial_id", "spikes", "peak_pct"]].itertuples(index=False)
@@ -148,7 +151,11 @@ class SpikePage(RunPage):
         self._in_place(partial(super().show_figure, name))
 
     def _in_place(self, render: Callable[[], None]) -> None:
-        """Call `render`; if the page is live, call it again at the same place after each choice."""
+        """Call `render`.
+
+        If the page is live, call `render` again after each choice, so that its new output replaces
+        the old output.
+        """
         if self._choices is None or self.view is None:
             render()
         else:
@@ -156,7 +163,7 @@ class SpikePage(RunPage):
 
     @cached_property
     def peaks(self) -> pd.DataFrame:
-        """The CPU peaks of all trials; the peak that is highest above its baseline comes first."""
+        """The CPU peaks of all trials: first the spikes, the highest above its baseline on top."""
         return peaks(self.tables)
 
     def windows(self) -> pd.DataFrame:
@@ -181,7 +188,7 @@ class SpikePage(RunPage):
             )
 
     def _control(self) -> Iterator[Block]:
-        """Yield how often each server of the run has spikes.
+        """Yield a sentence and a table on how often each server of the run has spikes.
 
         Servers without garbage collection serve as the control.
         """
@@ -192,9 +199,9 @@ class SpikePage(RunPage):
             )
 
     def _ran(self) -> Iterator[Block]:
-        """Yield what the trial's server ran under this load, according to its profile.
+        """Yield the work on which the trial's server spent CPU time, according to its profile.
 
-        Yield nothing if the server was not profiled under this load.
+        Yield nothing if the server was not profiled under the load of the trial.
         """
         profiles = why_figures.profiles_of(self.tables)
         if profiles is None or self.view is None:
@@ -211,7 +218,7 @@ class SpikePage(RunPage):
                 )
 
     def _in_spikes(self) -> Iterator[Block]:
-        """Yield, for each timeline of the run, which functions ran in its spikes."""
+        """Yield, for each timeline of the run, the functions that ran in the timeline's spikes."""
         for timeline in timelines_of(self.tables):
             ran = what_ran(timeline)
             load = why_words.load_words(self.tables, timeline.load)
@@ -228,7 +235,8 @@ class SpikePage(RunPage):
         if not self.live or name != INTERACTIVE:
             super().show_picture(name, figure, alt)
             return
-        # Import it here: the import creates widgets, which static pages must not contain.
+        # Import the module here, because importing it creates widgets, which static pages must not
+        # contain.
         from ipympl import backend_nbagg  # noqa: PLC0415
 
         if self.canvas is not None:
@@ -237,7 +245,7 @@ class SpikePage(RunPage):
         first, *others = figure.axes
         for ax in others:
             ax.sharex(first)
-        for label in first.texts:  # hide the numbers of spikes that are panned out of the panel
+        for label in first.texts:  # hide the number of a spike that is panned out of the panel
             label.set_clip_on(True)
         for ax in figure.axes:
             if ax.get_yscale() == "log":
@@ -254,9 +262,9 @@ class SpikePage(RunPage):
 def open_spikes(run: str, trial: str = "", start_s: float = 0.0, stop_s: float = 0.0) -> SpikePage:
     """Open a run for the notebook about CPU spikes.
 
-    An empty `trial` selects the trial with the most prominent spike or, if there are no spikes, the
-    trial with the highest peak. `start_s` to `stop_s` is the part of the load that is shown; 0 and
-    0 mean the whole load. Raise LabError as `RunPage` does, and if the seconds are outside the
-    load.
+    If `trial` is empty, select the trial with the most prominent spike or, if there are no spikes,
+    the trial with the highest peak. The page shows the load from `start_s` to `stop_s`, or the
+    whole load if both are 0. Raise LabError in the same cases as `RunPage`, and also if the seconds
+    are outside the load.
     """
     return SpikePage(run, trial, start_s, stop_s)

@@ -1,4 +1,4 @@
-"""Draw the figure of the claims: a table of claim, published range, ratio here, and outcome."""
+"""Draw the figure of the claims, a table of claims, published ranges, our ratios, and outcomes."""
 
 import itertools
 import math
@@ -36,9 +36,9 @@ TICKS = ((0.25, 0.5, 1.0, 2.0, 4.0), (0.5, 1.0, 2.0), (0.2, 1.0, 5.0), (1.0,))
 
 @dataclass(frozen=True)
 class ClaimRow:
-    """A claim in words, the range of ratios in which it holds, our ratios, and its outcome.
+    """A claim in words, the range of ratios in which it holds, our ratios, and the outcome.
 
-    Claims of the same `group` stand together. If `at_least` is 0 or `at_most` is infinite, the
+    Claims of the same `group` are drawn together. If `at_least` is 0 or `at_most` is infinite, the
     range is open at this end.
     """
 
@@ -93,9 +93,9 @@ class ClaimRow:
 def claim_sheet(title: str, caption: str, rows: Sequence[ClaimRow]) -> Chart:
     """Return the chart of claims; `rows` must be sorted by group.
 
-    The chart's frame has a row for each ratio. There `panel` is the group, `server` is the claim in
-    words, and `y` is the ratio. The columns `at_least` and `at_most` are the range in which the
-    claim holds.
+    The chart's frame has a row for each ratio. In this row, `panel` is the group, `server` is the
+    claim in words, and `y` is the ratio. The columns `at_least` and `at_most` are the ends of the
+    range in which the claim holds.
     """
     points = [
         (
@@ -137,7 +137,7 @@ def _sheet(chart: Chart, rows: Sequence[ClaimRow]) -> Figure:
         chart.title, chart.caption, [panel], key=chart.key, may_shrink=False
     )
     low, high = _ends(rows)
-    # One unit of the vertical axis is an inch, from the top down.
+    # Let the vertical axis count inches from the top down.
     ax.set(xscale="log", xlim=(low, high), ylim=(height, 0))
     style.log_axis(ax, "x", TICKS, 0.4, fewest=1)
     ax.set_yticks([])
@@ -168,7 +168,7 @@ def _tops(rows: Sequence[ClaimRow]) -> list[float]:
 
 
 def _ends(rows: Sequence[ClaimRow]) -> tuple[float, float]:
-    """Return the ends of the axis, so that it includes all ratios and ranges up to `WIDEST`."""
+    """Return the ends of the axis, which includes all ratios and ranges up to `WIDEST`."""
     values = [end for row in rows for each in row.ratios for end in (each.low, each.high)]
     values += [end for row in rows for end in (row.at_least, row.at_most)]
     inside = [value for value in values if 0 < value < math.inf]
@@ -179,7 +179,7 @@ def _ends(rows: Sequence[ClaimRow]) -> tuple[float, float]:
 
 
 def _columns() -> tuple[float, float, float, float]:
-    """Return where the columns of words begin, in inches from the figure's left edge."""
+    """Return the left ends of the columns of words, in inches from the figure's left edge."""
     right_in = style.WIDTH_IN - HERE_IN - OUTCOME_IN + 0.08
     return 0.1, CLAIM_IN, right_in, right_in + HERE_IN
 

@@ -1,4 +1,4 @@
-"""Claims in a few plain words, so short that they fit into a figure."""
+"""State claims in plain words that are short enough for a figure."""
 
 from runner.present.published.claims import Claim
 
@@ -32,5 +32,5 @@ SENTENCES = {
 
 
 def sentence(claim: Claim) -> str:
-    """Return a claim as a sentence; if `SENTENCES` has none for it, return its short words."""
+    """Return a claim's sentence in `SENTENCES`; if it has none, return the claim's short words."""
     return SENTENCES.get(claim.name, claim.short)

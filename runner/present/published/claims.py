@@ -39,7 +39,7 @@ WHOLE = ConfigDict(extra="forbid")
 class Against:
     """Properties in which the divisor of a ratio differs from the dividend.
 
-    A property is None or empty if it is the same for both.
+    A property is None or empty if divisor and dividend do not differ in it.
     """
 
     __pydantic_config__ = WHOLE
@@ -53,7 +53,7 @@ class Against:
 
 @dataclass(frozen=True)
 class Comparison:
-    """An entry that asks for ratios, one per load, by which a claim is judged.
+    """An entry that asks for ratios, one ratio per load, by which a claim is judged.
 
     Each ratio is the first server's quantity divided by the second server's. The comment at the top
     of claims.toml explains the keys.
@@ -159,7 +159,10 @@ def read_claims(path: Path = CLAIMS) -> tuple[Claim, ...]:
 
 
 def rules_words(manifest: Manifest) -> str:
-    """Say when claims.toml was last changed, and whether that was before the run began."""
+    """Return a sentence that says when claims.toml was last changed.
+
+    The sentence also says whether this was before the run began.
+    """
     written = read_table(CLAIMS).value("written", Day)
     known = manifest.claims_sha256
     now = sha256(CLAIMS)

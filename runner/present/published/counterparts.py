@@ -39,7 +39,7 @@ class Number(NamedTuple):
     language: str
     mode: str
     connections: float
-    """Number of connections or virtual users; NaN if the source only gives its highest rate."""
+    """Number of connections or virtual users; NaN if the source gives only its highest rate."""
     metric: str
     value: float
     unit: str
@@ -48,22 +48,26 @@ class Number(NamedTuple):
 WINDOWS = {"1 s": "server_cpu_peak_1s_pct", "100 ms": "server_cpu_peak_100ms_pct"}
 """Length of a window -> the column with our CPU peak over windows of this length.
 
-The published CPU peaks do not say over which window they were measured.
+There are several windows because the source does not say over which window the published CPU peaks
+were measured.
 """
 
 
 @dataclass(frozen=True)
 class OurMetric:
-    """Our metric that corresponds to a published metric."""
+    """The metric of ours that corresponds to a published metric."""
 
     quantity: Quantity
     words: str
     window: str = ""
-    """Time over which our CPU peak is averaged, if the source does not say which time it used."""
+    """Window over which our CPU peak is averaged, because the source does not name a window.
+
+    It is empty for other metrics.
+    """
 
     @property
     def column(self) -> str:
-        """Column of the trials table that has the metric."""
+        """Column of the trials table that contains the metric."""
         return self.quantity.column
 
     @property
@@ -81,7 +85,8 @@ class OurMetric:
     def heading(self) -> str:
         """Heading in tables.
 
-        For a CPU peak it says that the window is ours, because the published number has no window.
+        For a CPU peak, the heading says that the window is ours, because the source does not name a
+        window.
         """
         return f"{self.label} here" if self.window else self.words
 
@@ -96,7 +101,7 @@ METRICS: dict[str, tuple[OurMetric, ...]] = {
         OurMetric(PEAK_100MS, "CPU peak, %", "100 ms"),
     ),
 }
-"""Published metric -> our metrics for it; for a CPU peak, one for each averaging time."""
+"""Published metric -> our corresponding metrics; for a CPU peak, a metric for each window."""
 WORKLOADS = {
     "experiments": ("experiments", "rates"),
     "experiments-md5": ("experiments-md5", "rates-md5"),
@@ -137,13 +142,16 @@ def read_published() -> list[Number]:
 
 
 def threads_of(load: str) -> int:
-    """Return the number of threads in a command such as `wrk -d3s -t8 -cN`; 0 if it names none."""
+    """Return the number of threads in a command such as `wrk -d3s -t8 -cN`.
+
+    Return 0 if the command does not set the number of threads.
+    """
     found = re.search(r"\bwrk\b.*-t(\d+)", load)
     return int(found[1]) if found else 0
 
 
 def opened(connections: int, threads: int) -> int:
-    """Return the number of connections that wrk opens if it is asked for `connections`.
+    """Return the number of connections that wrk opens if its command requests `connections`.
 
     Each thread opens connections / threads, rounded down. Return 0 if wrk refuses to start because
     there are more threads than connections. Source: wrk.c of wrk 4.0 to 4.2, and docs/method.md.
@@ -158,9 +166,9 @@ def opened(connections: int, threads: int) -> int:
 class Counterpart:
     """One server under one load of a run, which repeats a published number.
 
-    `trials` are the server's trials, including failed ones. `others` are the other servers that ran
-    under this load. If the server or the load is not in the run, `trials` is empty. If the load is
-    not in the run, `load` describes the load that is missing.
+    `trials` are the server's trials, including failed trials. `others` are the other servers that
+    ran under this load. If the server or the load is not in the run, `trials` is empty. If the load
+    is not in the run, `load` describes the missing load.
     """
 
     server: str
@@ -175,7 +183,8 @@ class Counterpart:
 
     @property
     def absence(self) -> str:
-        """Why the cell has no number for the metric; empty if it has a number."""
+        """The reason why the cell has no number for a metric; empty if the cell has sealed trials.
+        """
         if len(self.sealed):
             return ""
         if len(self.trials):
@@ -188,8 +197,8 @@ class Counterpart:
 def cell(trials: pd.DataFrame, server: str, sought: str) -> Counterpart:
     """Return a server's cell under one load, without trials that are left out of comparisons.
 
-    `trials` are the trials of all servers under the load. If there are none, `sought` describes the
-    load.
+    `trials` are the trials of all servers under the load. `sought` describes the load in words, in
+    case the run has no such trials.
     """
     load = str(trials["load"].iloc[0]) if len(trials) else sought
     trials = trials[~trials["left_out"]]
@@ -200,9 +209,9 @@ def cell(trials: pd.DataFrame, server: str, sought: str) -> Counterpart:
 def standing_in(server: str, trials: pd.DataFrame) -> tuple[str, ...]:
     """Return our servers that correspond to a published server.
 
-    Usually this is the server of the same name. If the published "server" is a language, these are
-    our frameworks of that language that have `trials`. If none has trials, return the first
-    framework.
+    Usually this is the server of the same name. If the published "server" is a language, return our
+    frameworks of this language that have `trials`. If none of these frameworks has trials, return
+    the first framework.
     """
     names = STAND_INS.get(server, (server,))
     return tuple(name for name in names if name in set(trials["server"])) or names[:1]
@@ -212,8 +221,8 @@ def standing_in(server: str, trials: pd.DataFrame) -> tuple[str, ...]:
 def published_trials(tables: Tables, scenario: str = "") -> pd.DataFrame:
     """Return the trials that repeat a published scenario (by default any scenario), sorted by load.
 
-    Failed trials are included; steps of a search are not. The additional column `left_out` is the
-    mask of `ratios.not_compared`. The frame is cached; callers must not change it.
+    Failed trials are included, but steps of a search are left out. The additional column `left_out`
+    is the mask that `ratios.not_compared` returns. The frame is cached; callers must not change it.
     """
     scenarios = [scenario] if scenario else WORKLOADS
     trials = tables.trials
@@ -242,7 +251,7 @@ def offered(tables: Tables, scenario: str) -> pd.DataFrame:
 
 
 def users(tables: Tables, scenario: str) -> pd.DataFrame:
-    """Return a scenario's k6 trials with the number of users closest to the published one."""
+    """Return a scenario's k6 trials with the number of users closest to the published number."""
     trials = closed(tables, scenario)
     return nearest(trials[trials["mode"] == "keepalive"], USERS)
 
@@ -258,9 +267,9 @@ LOADS = {
     "inserts closed": ("postgres-insert", (closed,), "inserts in a closed loop"),
     "inserts offered": ("postgres-insert", (offered,), "inserts at offered rates"),
 }
-"""Key `load` of an entry -> published scenario, function that chooses its trials, and description.
+"""Key `load` of an entry -> published scenario, functions that choose trials, and description.
 
-The description is printed if the run has no such trials.
+The description of the load is printed if the run has no such trials.
 """
 
 
@@ -294,9 +303,10 @@ def nearest(trials: pd.DataFrame, size: float) -> pd.DataFrame:
 def counterpart(tables: Tables, number: Number, server: str) -> Counterpart:
     """Return the cell of a run that repeats a published number.
 
-    For wrk the cell has the same number of connections, for k6 the closest number of users. If
-    there are loads on several shares of a core, the largest share is used. If the source gives only
-    its highest rate, the load with the server's highest mean rate is used.
+    For wrk, the cell has the published number of connections. For k6, it has the number of users
+    that is closest to the published number. If there are loads on several shares of a core, the
+    largest share is used. If the source gives only its highest rate, the load with the server's
+    highest mean rate is used.
     """
     trials = closed(tables, number.scenario)
     trials = trials[trials["mode"] == number.mode]

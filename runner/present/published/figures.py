@@ -1,6 +1,7 @@
 """Figures of the page on published numbers.
 
-One shows how far Rust is ahead of Go, as published and in this run. The other shows the claims.
+One figure shows how far Rust is ahead of Go, as published and in this run. The other figure shows
+the claims.
 """
 
 import math
@@ -31,7 +32,8 @@ BESIDE = "How far Rust is ahead of Go, as published and here"
 def beside_ours(tables: Tables) -> Chart:
     """Return the chart of each published ratio of a Rust and a Go server, next to our ratio.
 
-    In every row a ratio above 1 means that the Rust server is ahead: it does more, or takes less.
+    In every row, a ratio above 1 means that the Rust server is ahead: it has the higher rate, or
+    the lower cost or time.
     """
     published: dict[tuple[str, ...], list[Row]] = {}
     for row in published_table.rows(tables):
@@ -41,7 +43,7 @@ def beside_ours(tables: Tables) -> Chart:
     for rows in published.values():
         of_go = [row for row in rows if row.number.language == "Go"]
         of_rust = [row for row in rows if row.number.language == "Rust"]
-        # If a source has several servers of a language, show only the first server.
+        # If a source has several servers of a language, show only the first of these servers.
         for rust, go in product(of_rust, of_go):
             if (go.number, rust.number) == (
                 of_go[0].number,
@@ -55,7 +57,7 @@ def beside_ours(tables: Tables) -> Chart:
     for each in sorted(known, key=lambda each: each.place):
         groups.setdefault(each.group, []).append(each.row)
     for group in dict.fromkeys(each.group for each in known):
-        groups[group] = groups.pop(group)  # this puts the groups into the order of the sources
+        groups[group] = groups.pop(group)  # move the group to the end: groups are in source order
     own = sum(not mark.hollow for each in known for mark in each.row.marks)
     key = (
         "Right of 1 Rust is ahead: it does more, or takes less. Diamond: published. Dot: this run, "
@@ -73,7 +75,7 @@ def beside_ours(tables: Tables) -> Chart:
 
 @dataclass(frozen=True)
 class _PublishedRatio:
-    """The figure's row for the ratio of two published numbers, and the group of this row."""
+    """A row of the figure for the ratio of two published numbers, and the group of this row."""
 
     group: str
     place: int
@@ -82,10 +84,10 @@ class _PublishedRatio:
 
 
 def _ratio(tables: Tables, go: Row, rust: Row) -> _PublishedRatio:
-    """Return by how much a Rust server is ahead of a Go server, as published and here.
+    """Return the row with the published ratio of a Rust server and a Go server, and our ratio.
 
     The row has no mark if the run did not measure the ratio. The interval is computed as in the
-    report: at the level of the run, and widened by the run's noise.
+    report: at the significance level of the run, and widened by the run's noise.
     """
     number = go.number
     quantity = go.quantity.quantity
@@ -129,9 +131,9 @@ def _noise(tables: Tables, go: Row, rust: Row) -> float:
 def _names(go: Row, rust: Row) -> tuple[str, str]:
     """Return the words for the group of a published ratio, and for its row.
 
-    wrk's loads of GET /count have one quantity at many numbers of connections, so each row of their
-    group is named by the number of connections. Other loads have many quantities at one number of
-    users, so each row is named by its quantity.
+    wrk's loads of GET /count have one quantity at many numbers of connections. Therefore each row
+    of such a group is named by the number of connections. Other loads have many quantities at one
+    number of users. Therefore their rows are named by the quantity.
     """
     number = go.number
     servers = f"{rust.cell.server} beside {go.cell.server}"

@@ -1,4 +1,4 @@
-"""Judge the claims by a run: compute the ratios that a claim needs, and test them.
+"""Judge the claims by a run: compute the ratios that a claim needs, and test these ratios.
 
 A claim holds if its ratios lie within the range that claims.toml gives for it.
 """
@@ -57,7 +57,7 @@ class Judged:
 
     @property
     def ratios(self) -> list[str]:
-        """The measured ratios, one text per comparison."""
+        """The measured ratios, as one text for each comparison."""
         return [
             f"{part.words}: {part.ratio_words}"
             for part in self.found.parts
@@ -66,7 +66,7 @@ class Judged:
 
     @property
     def compared(self) -> list[ClaimPart]:
-        """The comparisons that have a ratio, and whose outcome counts for the claim."""
+        """The comparisons that have a ratio and that count for the outcome of the claim."""
         return [
             part for part in self.found.parts if part.ratio is not None and part.outcome != ABSENT
         ]
@@ -85,7 +85,7 @@ class Judged:
     def direction(self) -> str:
         """The direction in which the claim fails: `understated`, `overstated` or `opposite`.
 
-        If the claim does not fail, or has no ratios, this is its outcome.
+        If the claim does not fail, or has no ratios, the text is the claim's outcome.
         """
         if self.found.outcome != FAILS:
             return self.found.outcome
@@ -103,18 +103,21 @@ class Judged:
 
     @property
     def outcome_words(self) -> str:
-        """The outcome as pages print it: `holds`, or, if it does not hold, `more than claimed`."""
+        """The outcome as pages print it: `holds`, or for example `more than claimed`."""
         claims_equality = 0 < self.claim.at_least < 1 < self.claim.at_most < math.inf
         return direction_words(self.direction, claims_equality=claims_equality)
 
     @property
     def why(self) -> str:
-        """The reason of the outcome, and the remedy if it is undecided."""
+        """The reason for the outcome; if the claim is undecided, also the remedy."""
         return f"{self.found.why}; to decide it: {self.remedy}" if self.remedy else self.found.why
 
     @property
     def remedy(self) -> str:
-        """What to measure so that an undecided claim can be decided; empty if it is decided."""
+        """What to measure so that an undecided claim can be decided.
+
+        The text is empty if the claim is decided.
+        """
         parts = [part for part in self.found.parts if part.outcome == self.found.outcome]
         if self.found.outcome == CLOSE:
             times = min(sessions_needed(part.ratio, self.claim) for part in parts if part.ratio)
@@ -128,7 +131,7 @@ class Judged:
 
     @property
     def plain(self) -> dict[str, object]:
-        """All fields as plain values, for programs; None stands for an open end of a range."""
+        """All fields as plain values, for programs; an open end of a range becomes None."""
 
         def end(value: float) -> float | None:
             return value if 0 < value < math.inf else None
@@ -154,11 +157,11 @@ class Judged:
 
 
 def sessions_needed(found: Ratio, claim: Claim) -> float:
-    """Return how many times as many sessions would decide the claim.
+    """Return the factor by which the number of sessions must grow to decide the claim.
 
-    With that many sessions, the ratio's interval would lie on one side of the nearest border of the
-    claim's range. The width of an interval is proportional to 1 / sqrt(sessions), and the ratio is
-    assumed to stay the same. Return infinity if the ratio lies exactly on the border.
+    The ratio's interval would then lie on one side of the nearest border of the claim's range. The
+    width of an interval is proportional to 1 / sqrt(sessions), and the ratio is assumed to stay the
+    same. Return infinity if the ratio lies exactly on the border.
     """
     off = abs(math.log(claim.nearest_border(found.ratio) / found.ratio))
     reach = max(
@@ -217,10 +220,11 @@ def combined(
     """Decide a claim from its parts (its comparisons), at the level `alpha`.
 
     A claim about all parts holds if every part holds. This is an intersection-union test, which
-    needs no correction (Berger 1982, Technometrics 24, 295). Such a claim fails if one part fails,
-    so these p-values are corrected by Holm's method for the number of parts, and multiplied by the
-    number of `readings`. A claim about any part holds if one part holds, and fails if every part
-    fails, so Holm's correction is applied to the p-values for holding instead.
+    needs no correction (Berger 1982, Technometrics 24, 295). Such a claim fails if any part fails.
+    Therefore the p-values for failing are corrected by Holm's method for the number of parts, and
+    multiplied by the number of `readings`. A claim about any part holds if at least one part holds,
+    and fails if every part fails. Therefore Holm's correction is applied to the p-values for
+    holding instead.
     """
     every = claim.combine == "all"
     whole = list(parts)
@@ -260,10 +264,11 @@ def combined(
 
 
 def _whichever(outcomes: Mapping[str, Outcome], depends_on: str) -> Outcome:
-    """Judge an ambiguous claim: it holds if it holds in all readings, and fails if it fails in one.
+    """Return the outcome of an ambiguous claim from the outcomes of its readings.
 
-    `outcomes` has the outcome of each reading by the reading's name. `depends_on` says in words
-    what the source left open.
+    The claim holds if it holds in all readings. It fails if it fails in at least one reading.
+    `outcomes` maps the name of a reading to its outcome. `depends_on` says in words what the source
+    left open.
     """
     found = list(outcomes.values())
     parts = tuple(part for each in found for part in each.parts)
@@ -291,21 +296,22 @@ class LoadTrials:
     """Short name of the load, for the ratios of a claim."""
     trials: pd.DataFrame
     sought: str
-    """The load in words, for a sentence that says that there are no trials."""
+    """The load in words, for a sentence that says that the run has no trials of it."""
 
 
 TERMS = ["idle", "share", "quota_cores", "database_share"]
 """Columns with the conditions under which a load ran.
 
-A claim is judged under the first conditions that can be compared. Conditions with idle CPUs that
-poll come first. Among equals, the largest share of a core comes first.
+A claim is judged under the first conditions under which the cells can be compared. Conditions with
+idle CPUs that poll come first. Of conditions with the same state of idle CPUs, the conditions with
+the largest share of a core come first.
 """
 
 
 def _parts(
     tables: Tables, claim: Claim, asked: Comparison, stand_in: Mapping[str, str]
 ) -> list[ClaimPart]:
-    """Return the ratios that an entry asks for, one per load, each under the best conditions.
+    """Return the ratios that an entry asks for, one ratio per load, under the best conditions.
 
     `stand_in` maps a published language to the framework that stands for it.
     """
@@ -314,7 +320,7 @@ def _parts(
     sizes = asked.against.connections or asked.connections
     loads = _loads(tables, asked, servers)
     others = _loads(tables, replace(asked, load=kind, connections=sizes), servers)
-    if asked.against.load:  # if there are several rates, use the rates that both loads have
+    if asked.against.load:  # compare only at the rates at which both loads ran
         by_label = {other.label: other for other in others}
         loads = [load for load in loads if load.label in by_label] or loads[:1]
         others = [by_label.get(load.label, others[0]) for load in loads]
@@ -338,8 +344,8 @@ def _loads(tables: Tables, asked: Comparison, servers: Sequence[str]) -> list[Lo
     """Return the loads that an entry asks for.
 
     For loads other than `count`, `experiments` and `experiments-md5`, return the loads that all
-    `servers` ran. If there is no such load, return any one load; its cells then say which server
-    did not run.
+    `servers` ran. If there is no such load, return a single load, so that its cells say which
+    server did not run.
     """
     if asked.load == "count":
         pairs = product(asked.modes, asked.connections)
@@ -360,7 +366,7 @@ def _loads(tables: Tables, asked: Comparison, servers: Sequence[str]) -> list[Lo
     chosen = common or loads[:1]
     if not chosen:
         return [LoadTrials(sought, trials, sought)]
-    # `load_shape` names the rate without the request, so loads of two requests can be matched.
+    # Use `load_shape`, which names the rate without the request: it matches loads of two requests.
     return [LoadTrials(str(rows["load_shape"].iloc[0]), rows, sought) for rows in chosen]
 
 
@@ -378,9 +384,9 @@ def _by_terms(trials: pd.DataFrame) -> dict[tuple[Any, ...], pd.DataFrame]:
 def _part(
     tables: Tables, claim: Claim, asked: Comparison, load: str, a: Counterpart, b: Counterpart
 ) -> ClaimPart:
-    """Return the comparison of two cells: the ratio a / b, or why there is none.
+    """Return the comparison of two cells, with the ratio a / b or the reason for a missing ratio.
 
-    Its outcome is preliminary: `combined` decides it from all comparisons of the claim.
+    The outcome is preliminary, because `combined` decides it from all comparisons of the claim.
     """
     name = asked.quantity
     other = asked.against.quantity or asked.quantity
@@ -446,7 +452,7 @@ def _part(
 
 
 def _not_compared(part: ClaimPart, obstacle: Obstacle | None) -> ClaimPart:
-    """Return the comparison with the reason why it has neither ratio nor bound, and the remedy.
+    """Return the comparison with the reason why it has no ratio and no bound, and the remedy.
 
     If there is no obstacle, the reason is that there are too few trials.
     """
@@ -461,8 +467,8 @@ def tested(part: ClaimPart, claim: Claim, floor: float) -> ClaimPart:
     """Return the comparison with the p-values of one-sided tests against the claim's range.
 
     If the ratio is only a bound, only the test on its known side is possible. `floor` (>= 1) is the
-    ratio between two labels of one program. A ratio must lie beyond a border by more than this
-    factor.
+    ratio that noise caused between two labels of one program. A ratio must lie beyond a border by
+    more than this factor.
     """
     found = part.ratio
     tests = []

@@ -1,4 +1,4 @@
-"""Outcome of a published claim in a run, the comparisons behind it, and the rules that decide it.
+"""Define the outcomes of published claims, the comparisons behind them, and the deciding rules.
 
 `bench list --outcomes` prints the rules as the table of docs/method.md.
 """
@@ -23,14 +23,14 @@ OUTCOMES = (HOLDS, FAILS, CLOSE, ABSENT)
 
 @dataclass(frozen=True)
 class Rule:
-    """The outcome of one comparison for a claim, and the condition for this outcome."""
+    """The outcome of one comparison for a claim, and the condition under which it applies."""
 
     outcome: str
     when: str
     reason: str = ""
     """The reason that pages print.
 
-    It is empty if pages print the obstacle, or what is missing, instead.
+    The text is empty if pages print the obstacle, or the missing data, instead.
     """
 
 
@@ -70,12 +70,12 @@ class Finding(Enum):
 
     @property
     def reason(self) -> str:
-        """The reason that pages print; empty if they print the obstacle, or what is missing."""
+        """The reason that pages print; empty if they print the obstacle or the missing data."""
         return self.value.reason
 
     @classmethod
     def of_tests(cls, p_holds: float, p_fails: float, alpha: float) -> "Finding":
-        """Return what the tests of a ratio or a bound show at the level `alpha`."""
+        """Return the finding that the tests of a ratio or a bound give at the level `alpha`."""
         if p_holds <= alpha:
             return cls.WITHIN
         if p_fails <= alpha:
@@ -84,14 +84,14 @@ class Finding(Enum):
 
 
 Combine = Literal["all", "any"]
-"""Whether all comparisons of a claim must hold, or any one of them."""
+"""`all` if all comparisons of a claim must hold, and `any` if one comparison is enough."""
 PRIORITIES: dict[Combine, tuple[str, ...]] = {
     "all": (FAILS, ABSENT, CLOSE, HOLDS),
     "any": (HOLDS, ABSENT, CLOSE, FAILS),
 }
 """How comparisons combine -> outcomes in order of priority.
 
-A claim has the first of these outcomes that at least one of its comparisons has.
+The outcome of a claim is the first of these outcomes that occurs among its comparisons.
 """
 
 
@@ -108,18 +108,18 @@ class Direction(StrEnum):
     OVERSTATED = "overstated"
     """The difference has the claimed direction, but is smaller than claimed."""
     OPPOSITE = "opposite"
-    """The side that is ahead here is behind according to the claim."""
+    """The claim says that one side is ahead, but here the other side is ahead."""
 
 
 def direction_of(
     ratio: float, at_least: float, at_most: float, *, may_be_one: bool = False
 ) -> Direction:
-    """Return how a ratio lies beyond the range from `at_least` to `at_most`.
+    """Return the direction in which a ratio lies beyond the range from `at_least` to `at_most`.
 
-    A range above 1 claims that the first side has more; a range below 1 claims that it has less; a
-    range around 1 claims that both sides are equal. If the ratio's interval includes 1
-    (`may_be_one`), the other side is not known to be ahead, so the claim is overstated and not
-    opposite.
+    A range above 1 claims that the first side has more, and a range below 1 claims that the first
+    side has less. A range around 1 claims that both sides are equal. If the ratio's interval
+    includes 1 (`may_be_one`), it is not certain which side is ahead. In this case the claim is
+    overstated, but not opposite.
     """
     if at_least < 1 < at_most:
         return Direction.UNDERSTATED
@@ -188,17 +188,17 @@ def _claim_rows(claim: str, combine: Combine) -> list[tuple[str, ...]]:
 
 @dataclass(frozen=True, order=True)
 class Worth:
-    """Sort key to choose between the conditions under which a comparison was measured.
+    """Sort key that ranks the conditions under which a comparison was measured.
 
     The conditions with the smallest key are the best.
     """
 
     nothing_measured: bool = True
     obstacles: int = 0
-    """Weight of the obstacles of both sides: 1 for a lower bound, 2 for any other obstacle.
+    """Sum of the weights of both sides' obstacles: 1 for a lower bound, 2 for any other obstacle.
 
-    With a sum of 1, the ratio is a bound. With a larger sum, it cannot be attributed to the
-    servers.
+    With a sum of 1, the ratio is known only as a bound. With a larger sum, the ratio cannot be
+    attributed to the servers.
     """
     too_few_trials: bool = True
 
@@ -211,8 +211,9 @@ class ClaimPart:
     known. `ratio` is None if there are too few trials. `finding` is AT_THE_BORDER until the tests
     of all comparisons are combined. A small `p_holds` shows that the claim holds, and a small
     `p_fails` shows that it fails. `why` is a short reason that several comparisons may share, and
-    `numbers` are the evidence for it. `remedy` says what would decide the comparison. `worth` ranks
-    the comparison against the same comparison under other conditions.
+    `numbers` are the evidence for this reason. `remedy` says what to measure in order to decide the
+    comparison. `worth` is compared with that of the same comparison under other conditions, so that
+    the best conditions are used.
     """
 
     words: str
@@ -242,7 +243,7 @@ class ClaimPart:
 
     @property
     def ratio_words(self) -> str:
-        """The ratio with its interval, or the bound; empty if there is none."""
+        """The ratio with its interval, or the bound; empty if there is neither ratio nor bound."""
         return times(self.ratio) if self.ratio is not None else ""
 
     @property
@@ -258,7 +259,7 @@ class ClaimPart:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of a claim (one of `OUTCOMES`), with its reason and comparisons.
+    """The outcome of a claim (one of `OUTCOMES`), with the reason and the comparisons.
 
     `seen` are sentences with further observations.
     """
@@ -294,10 +295,10 @@ def count_words(directions: Sequence[str]) -> str:
 
 
 def _place(direction: str) -> tuple[bool, int, int]:
-    """Return the sort key of a text of directions.
+    """Return the sort key of a text that names one or more directions.
 
-    Single directions come first, then several directions. Failed claims without a direction come
-    last.
+    Texts with a single direction come first, then texts with several directions. The text of failed
+    claims without a direction comes last.
     """
     first = direction.split(" ", maxsplit=1)[0]
     place = list(Direction).index(Direction(first)) if direction != FAILS else len(Direction)

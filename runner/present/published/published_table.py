@@ -1,4 +1,4 @@
-"""Make the table of every published number with ours: load, server, value and ratio."""
+"""Make the tables that show every published number beside the number of this run."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -49,7 +49,7 @@ ABSENT = {
     **dict.fromkeys(QUANTILE_OF_METRIC, "too few requests in a trial for this percentile"),
     "cpu_peak": "the load was shorter than the window",
 }
-"""Published metric -> why a cell with sealed trials does not have this metric."""
+"""Published metric -> the reason why a cell with sealed trials has no number for this metric."""
 INTERVALS = (
     f"[ ]: 95 % interval of the mean, from {FEWEST_TRIALS} trials on. ( ): minimum to maximum of "
     "fewer, which claims nothing."
@@ -60,8 +60,9 @@ INTERVALS = (
 class Row:
     """A published number with the cell of a run that repeats it.
 
-    `sample` has our values of the `quantity`, and `ours` is their mean. `remarks` are phrases that
-    say how the two numbers differ. If there is no number of ours, they say why.
+    `sample` contains our values of the `quantity`, and `ours` is the mean of these values.
+    `remarks` are phrases that say how the two measurements differ. If the run has no number to
+    compare, the remarks give the reason.
     """
 
     number: Number
@@ -117,9 +118,9 @@ def rows(tables: Tables) -> list[Row]:
 
 
 def _remarks(tables: Tables, number: Number, cell: Counterpart) -> list[str]:
-    """Return phrases that say how our measurement differs from the published one.
+    """Return phrases that say how our measurement differs from the published measurement.
 
-    They also say what limited our trials.
+    Further phrases say what limited our trials.
     """
     size = number.connections
     here = float(sizes(cell.sealed).iloc[0])
@@ -155,7 +156,7 @@ def _remarks(tables: Tables, number: Number, cell: Counterpart) -> list[str]:
 def sheets(tables: Tables) -> Iterator[Block]:
     """Yield a table for each source, scenario and published load.
 
-    Remarks that apply to all numbers of a table follow it as a paragraph.
+    Remarks that apply to all numbers of a table follow the table as a paragraph.
     """
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows(tables):
@@ -177,9 +178,9 @@ def sheets(tables: Tables) -> Iterator[Block]:
 def printable(found: Sequence[Row], shared: Sequence[str] = ()) -> pd.DataFrame:
     """Return the rows of one source and scenario as a table of texts.
 
-    The column of the load is left out if all rows have the same load, and so are the `shared`
-    remarks. A dagger marks a rate that is not the server's throughput, because something else
-    limited it.
+    The column of the load is left out if all rows have the same load. Remarks in `shared` are left
+    out, too. A dagger marks a rate that is not the server's throughput, because something other
+    than the server limited this rate.
     """
     lines = []
     for row in found:
@@ -209,10 +210,10 @@ def printable(found: Sequence[Row], shared: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def _with_ends(ours: Mean, middle: str, low: str, high: str) -> str:
-    """Return a value with its two ends in brackets.
+    """Return a value followed by the two ends of its range in brackets.
 
     Square brackets mean a 95 % interval; round brackets mean minimum and maximum. For a single
-    trial return the value only.
+    trial, return only the value.
     """
     ends = f"({low}–{high})" if ours.confidence is None else f"[{low}–{high}]"
     return f"{middle} {ends}" if ours.trials > 1 else middle

@@ -26,7 +26,10 @@ from runner.verdict.words import brief_words
 
 
 def obstacle_words(found: Obstacle) -> str:
-    """Return why a cell cannot be compared; if its limit is unknown, say why it is unknown."""
+    """Return the reason why a cell cannot be compared.
+
+    If the cell's limit is unknown, the text also says why the limit is unknown.
+    """
     if found.limit is Limit.SERVER:
         return f"{found.words}, so that its response time is that of a queue"
     if found.cause is not None:
@@ -47,9 +50,9 @@ def obstacle_numbers(tables: Tables, cell: Counterpart, found: Obstacle) -> str:
 def limit_numbers(tables: Tables, cell: Counterpart) -> str:
     """Return the numbers that show what limited a cell.
 
-    They are the counts of verdicts, and medians of these: the CPU use of server and generator, the
-    response time of generator and probe, the response time by Little's law, and the time in which
-    the pool was exhausted.
+    The text contains the counts of verdicts, and several medians: of the CPU use of server and
+    generator, of the response times of generator and probe, of the response time by Little's law,
+    and of the time in which the pool was exhausted.
     """
     sealed = cell.sealed
     first = sealed.iloc[0]
@@ -62,8 +65,8 @@ def limit_numbers(tables: Tables, cell: Counterpart) -> str:
         given = given_pct(tables, sealed, subject)
         share = spread(sealed[f"{subject}_cpu_mean_pct"] / given).median
         said += [f"{who} used {100 * share:.0f} % of its CPU"] if math.isfinite(share) else []
-    # Compare with the probe only if the load keeps its connections, because the probe does, too. A
-    # new connection has to wait until the server accepts it.
+    # Compare with the probe only if the load keeps its connections, because the probe keeps its
+    # connections, too. A new connection has to wait until the server accepts it.
     if math.isfinite(probe_p50) and first["mode"] == "keepalive":
         said.append(
             f"p50 {number(p50)} ms to {first['tool']} and {number(probe_p50)} ms to the probe"
@@ -81,10 +84,13 @@ def limit_numbers(tables: Tables, cell: Counterpart) -> str:
 
 @dataclass(frozen=True)
 class Timeline:
-    """How to compute one value of a trial from its response times, or its CPU use, over time."""
+    """A way to compute one value of a trial from response times, or CPU use, over time."""
 
     points: Callable[[pd.DataFrame, Tables], pd.DataFrame]
-    """Function of trials and tables that returns values over time: trial_id, t_s and value."""
+    """Function of trials and tables that returns values over time.
+
+    The result has the columns trial_id, t_s and value.
+    """
     value: Callable[[pd.Series[float]], float]
     """Function that turns the values of a trial, indexed by t_s, into one value."""
 
@@ -101,10 +107,11 @@ def sample_for(quantity: Quantity, tables: Tables, cell: Counterpart) -> Sample:
 
 
 def _unsteadiness(values: pd.Series[float]) -> float:
-    """Return how much a series of values jumps up and down.
+    """Return a measure of how much a series of values jumps up and down.
 
-    This is the standard deviation of the differences between successive logarithms, which a slow
-    rise hardly changes. Return NaN for fewer than three positive values.
+    The measure is the standard deviation of the differences between successive logarithms. It is
+    used because a slow rise of the values hardly changes it. Return NaN for fewer than three
+    positive values.
     """
     logs = np.log(values[values > 0])
     return float(np.diff(logs).std(ddof=1)) if logs.size > 2 else math.nan

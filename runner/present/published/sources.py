@@ -16,14 +16,17 @@ ADDRESS_OF_SOURCE = {
     ),
     "Gin and Axum: a short comparison": "https://blog.wsm.moe/2024/06/web-frameworks",
 }
-"""Beginning of a source's name -> its address.
+"""Beginning of a source's name -> address of the source.
 
-The first address is a copy of the article, and the third is its code.
+The first address is a copy of the article, and the third address is the article's code.
 """
 
 
 def title_of(source: str) -> str:
-    """Return the title of a source in a post's links; if its address is unknown, its name."""
+    """Return the title of a source in a post's links.
+
+    If the source's address is unknown, return its name.
+    """
     return next((begin for begin in ADDRESS_OF_SOURCE if source.startswith(begin)), source)
 
 

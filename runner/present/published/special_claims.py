@@ -1,6 +1,7 @@
-"""Functions that the entries of claims.toml refer to by name.
+"""Functions to which the entries of claims.toml refer by name.
 
-Some judge claims that are not about ratios (`judge`); the others add observations (`also`).
+Some functions judge claims that are not about ratios (`judge`). The other functions add
+observations to a claim (`also`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,7 +37,7 @@ GNET_AND_AXUM = ("gnet", "axum")
 
 
 def no_failed_requests(tables: Tables) -> Outcome:
-    """Judge whether no request failed; trials that the figures leave out count, too."""
+    """Judge whether no request failed, in all trials including those that figures leave out."""
     trials = pd.concat([users(tables, scenario) for scenario in ("experiments", "experiments-md5")])
     counted = trials[trials["failed"].notna() & trials["requests"].notna()]
     counted = counted[counted["server"].isin((*STAND_INS["rust"], "echo"))]
@@ -66,7 +67,7 @@ def no_failed_requests(tables: Tables) -> Outcome:
 def postgres_not_the_limit(tables: Tables) -> Outcome:
     """Judge whether PostgreSQL was never the limit when axum and gnet inserted rows.
 
-    The claim holds only if PostgreSQL's CPU was not full either.
+    The claim holds only if, in addition, PostgreSQL did not use up its CPUs.
     """
     trials = counterparts.published_trials(tables, "postgres-insert")
     sealed = trials[is_sealed(trials) & trials["server"].isin(GNET_AND_AXUM)]
@@ -178,7 +179,7 @@ Cells = Sequence[tuple[Counterpart, ...]]
 
 
 def cpu_peaks(tables: Tables, cells: Cells) -> Iterator[str]:
-    """Yield the CPU peaks of the claim's cells over our windows (the claim is about CPU peaks)."""
+    """Yield the CPU peaks of the claim's cells over our windows, for a claim about CPU peaks."""
     cpus = tables.manifest.placement.server
     room = f"; the server has {plural(len(cpus), 'CPU')} here" if cpus else ""
     for pair in cells:
@@ -202,7 +203,10 @@ def _over_windows(each: Counterpart, unit: str, divisor: float = 1.0) -> str:
 
 
 def md5_price(tables: Tables, cells: Cells) -> Iterator[str]:
-    """Yield what MD5 costs in CPU time per request; this can be compared whatever the limit was."""
+    """Yield a sentence on how much CPU time per request MD5 costs.
+
+    CPU time per request can be compared whatever the limit was.
+    """
     plain, md5 = cells[0]
     samples = [sample_for(CPU_PER_REQUEST, tables, each) for each in (md5, plain)]
     if price := ratio(*samples, confidence=1 - level(tables.manifest)):
@@ -211,16 +215,18 @@ def md5_price(tables: Tables, cells: Cells) -> Iterator[str]:
 
 
 def tier_of_gnet(tables: Tables, _cells: Cells) -> Iterator[str]:
-    """Yield the tier of our gnet server.
+    """Yield a sentence with the tier of our gnet server.
 
-    The published gnet server does not parse HTTP requests, but ours may do so.
+    The tier matters because the published gnet server does not parse HTTP requests, whereas our
+    gnet server may parse them.
     """
     for tier in tables.trials.loc[tables.trials["server"] == "gnet", "tier"].unique()[:1]:
         yield f"gnet is of the tier {tier}; here it answers what the contract of all servers asks."
 
 
 def start_of_axum(tables: Tables, cells: Cells) -> Iterator[str]:
-    """Yield a comparison of axum's first second with its later seconds, on the same ramps."""
+    """Yield a comparison of axum's p90 in the first second with later seconds, on the same ramps.
+    """
     names = ("p90_of_first_second", "p90_of_later_seconds")
     for (gnet,) in cells:
         trials = offered(tables, "postgres-insert")
@@ -262,9 +268,9 @@ def price_of_connecting(tables: Tables, _cells: Cells) -> Iterator[str]:
 
 
 def shared_cpus(tables: Tables, _cells: Cells) -> Iterator[str]:
-    """Yield whether server and generator shared CPUs.
+    """Yield a sentence that says whether server and generator shared CPUs.
 
-    In the source they did, because both ran on one machine.
+    In the source they shared CPUs, because both ran on one machine.
     """
     place = tables.manifest.placement
     if place.server and place.generator:
@@ -278,7 +284,7 @@ def shared_cpus(tables: Tables, _cells: Cells) -> Iterator[str]:
 
 _JUDGES = no_failed_requests, postgres_not_the_limit, wrk_opens_what_it_is_asked, counters_race
 JUDGES = {judge.__name__: judge for judge in _JUDGES}
-"""Name in the `judge` of an entry -> function that judges the claim."""
+"""Name in the key `judge` of an entry -> function that judges the claim."""
 _NOTES = (
     *(
         cpu_peaks,
@@ -292,4 +298,4 @@ _NOTES = (
     shared_cpus,
 )
 NOTES = {note.__name__: note for note in _NOTES}
-"""Name in the `also` of an entry -> function that yields this further observation."""
+"""Name in the key `also` of an entry -> function that yields a further observation."""
