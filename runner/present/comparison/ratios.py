@@ -303,7 +303,7 @@ def _order(tables: Tables) -> list[str]:
 
 
 def words(row: Mapping[Any, Any]) -> str:
-    """Return a ratio as `2.15 [2.05–2.26]` or `at least 2.05`, or the reason for a missing ratio."""
+    """Return a ratio, `2.15 [2.05–2.26]` or `at least 2.05`, or the reason why it is missing."""
     return str(row["why"]) or ratio_words(row["ratio"], row["low"], row["high"])
 
 

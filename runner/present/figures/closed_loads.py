@@ -75,7 +75,7 @@ def by_load(
 
 @chart("latency-spectrum", notebook="report", table=captions.BY_LOAD)
 def spectrum(tables: Tables) -> Chart:
-    """Return the chart of latency by percentile, with the mean of each server's trials and a band."""
+    """Return the chart of latency by percentile, with the mean and a band for each server."""
     trials = ratios.compared(tables, tables.timed("k6"))
     nothing = (
         f"Too few requests: no trial has {REQUESTS_BEYOND} requests beyond its "
@@ -281,7 +281,7 @@ def rates(trials: pd.DataFrame, throughput: pd.DataFrame, width: float) -> pd.Da
 
 @chart("requests-over-time", notebook="report", table=captions.BY_LOAD)
 def requests_over_time(tables: Tables) -> Chart:
-    """Return the chart of requests/s over time, with the median of each server's trials and a band."""
+    """Return the chart of requests/s over time, with the median and a band for each server."""
     trials = ratios.compared(tables, tables.of("k6"))
     curves = [
         slices.curve(

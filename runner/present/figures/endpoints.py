@@ -133,7 +133,7 @@ def _finding(frame: pd.DataFrame) -> str:
 
 
 def _draw(chart: Chart) -> Figure:
-    """Draw a row for each endpoint, with a dot for each percentile on a line that joins the dots."""
+    """Draw a row for each endpoint, with a dot for each percentile; a line joins the dots."""
     rows_of = {panel: chart.of_panel(panel) for panel in chart.panels}
     names = [name for rows in rows_of.values() for name in rows]
     left_in = 0.3 + max(style.text_in(name, style.SMALL_PT) for name in names)

@@ -78,7 +78,7 @@ def _groups(known: pd.DataFrame, looks: dict[str, Identity]) -> dict[str, list[f
 
 
 def _row(server: str, pairs: pd.DataFrame, look: Identity) -> forest.ForestRow:
-    """Return the row of a server, with a mark for each load and the range of the ratios in words."""
+    """Return the row of a server, with a mark for each load and the range of ratios in words."""
     marks = []
     for pair in pairs.sort_values("ratio").to_dict("records"):
         low, high = (

@@ -241,7 +241,7 @@ class Sweep:
 
 
 def next_above(trials: pd.DataFrame, rate_rps: float) -> pd.DataFrame:
-    """Return the trials at the next rate above `rate_rps`; return no rows if there is no such rate."""
+    """Return the trials at the next rate above `rate_rps`, or no rows if there is no such rate."""
     above = trials[trials["rate_rps"] > rate_rps]
     following: pd.DataFrame = above[above["rate_rps"] == above["rate_rps"].min()]
     return following

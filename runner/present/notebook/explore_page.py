@@ -152,7 +152,7 @@ def open_tables(run: str, trial: str = "") -> ExplorePage:
 
 
 def _described(figure: Figure, words: str) -> str:
-    """Return a picture's alternative text: `words`, then a description of panels, axes and legend."""
+    """Return a picture's alternative text: `words`, then the panels, axes and legend in words."""
     axes = figure.axes
     parts = [words]
     if len(axes) > 1:

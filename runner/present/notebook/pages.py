@@ -172,7 +172,7 @@ def opener(open_page: Callable[..., T]) -> Callable[..., T]:
 
 
 def _show_sentence(shell: Any, kind: type, error: LabError, _traceback: Any, **_: Any) -> None:
-    """Show an error as one sentence without a traceback; papermill still sees that the cell failed."""
+    """Show an error as one sentence without a traceback; to papermill, the cell still fails."""
     shell._showtraceback(kind, error, [f"{kind.__name__}: {error}"])
 
 

@@ -298,7 +298,7 @@ def failures(tables: Tables) -> Iterator[Block]:
 
 
 def verdicts(tables: Tables) -> Iterator[Block]:
-    """Yield a table with the count and the meaning of each verdict, and an example of its reason."""
+    """Yield a table with the count and the meaning of each verdict, and an example of a reason."""
     sealed = sealed_trials(tables.trials)
     if sealed.empty:
         yield Paragraph("No trial was sealed, so there is no verdict.")
@@ -350,7 +350,7 @@ def claims_of(tables: Tables) -> Iterator[Block]:
 
 
 def claims_answer(tables: Tables) -> Iterator[Block]:
-    """Yield the counts of claims that hold, fail or are undecided, and the reason for each claim."""
+    """Yield the counts of claims that hold, fail or are undecided, and each claim with a reason."""
     judged = judge_all(tables)
     rows = published_table.rows(tables)
     found = {row.number for row in rows if row.ours.trials}

@@ -183,7 +183,7 @@ class Counterpart:
 
     @property
     def absence(self) -> str:
-        """The reason why the cell has no number for a metric; empty if the cell has sealed trials."""
+        """The reason why the cell has no numbers; empty if the cell has sealed trials."""
         if len(self.sealed):
             return ""
         if len(self.trials):

@@ -225,7 +225,7 @@ def tier_of_gnet(tables: Tables, _cells: Cells) -> Iterator[str]:
 
 
 def start_of_axum(tables: Tables, cells: Cells) -> Iterator[str]:
-    """Yield a comparison of axum's p90 in the first second with later seconds, on the same ramps."""
+    """Yield the ratio of axum's p90 in the first second to that in later seconds, by ramp."""
     names = ("p90_of_first_second", "p90_of_later_seconds")
     for (gnet,) in cells:
         trials = offered(tables, "postgres-insert")

@@ -149,7 +149,7 @@ class Track:
 
     @property
     def counted(self) -> tuple[Spike, ...]:
-        """The spikes that count, which are all spikes except those at the start of a load or slice."""
+        """The spikes that count: all spikes except those at the start of the load or of a slice."""
         return tuple(spike for spike in self.spikes if not spike.settling)
 
     @property
@@ -172,7 +172,7 @@ class Track:
 
     @property
     def settled_s(self) -> float:
-        """Seconds in which spikes are counted; 0 if there were too few windows to look for spikes."""
+        """Seconds in which spikes are counted; 0 if there are too few windows to look for any."""
         length_s = self.windows.end_s - self.windows.start_s
         return float(length_s[self.settled].sum()) if math.isfinite(self.deviation) else 0.0
 

@@ -122,7 +122,7 @@ def read_timelines(run: RunFolder) -> list[Timeline]:
 
 
 def what_ran(timeline: Timeline) -> list[Ran]:
-    """Return, for each counted spike of a timeline, what took more CPU time in it than around it."""
+    """Return, for each counted spike of a timeline, the work that took additional CPU time."""
     return [
         _ran(timeline, number, spike)
         for number, spike in enumerate(timeline.track.spikes, start=1)

@@ -97,7 +97,7 @@ def _title(timeline: Timeline, spikes: Sequence[Ran]) -> str:
 
 
 def _lanes(timeline: Timeline, spikes: Sequence[Ran]) -> list[_Lane]:
-    """Return the lanes: first the functions of spikes, then the kinds of work with most CPU time."""
+    """Return the lanes: first functions of spikes, then the kinds of work with most CPU time."""
     samples = timeline.samples
     functions = {
         each.function.name: None

@@ -120,7 +120,7 @@ def _times(count: int) -> str:
 
 
 def _sentences(shown: dict[Any, View]) -> str:
-    """Return a sentence per server: mean and peak CPU use, and numbers of spikes and collections."""
+    """Return a sentence per server on its CPU use and its counts of spikes and collections."""
     found = []
     for server, each in shown.items():
         row = each.case.row

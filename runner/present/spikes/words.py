@@ -163,7 +163,7 @@ def _was_caught_up(view: View, held: Hindrance) -> bool:
 
 
 def _slowest_ms(probe: pd.DataFrame, held: Hindrance) -> float:
-    """Return the longest response time, in ms, of the probe's requests that were due in a stretch."""
+    """Return the longest response time, in ms, of requests by the probe that were due in `held`."""
     due = probe["ok"] & probe["t_s"].between(held.start_s, held.end_s)
     return float(probe.loc[due, "latency_ms"].max())
 

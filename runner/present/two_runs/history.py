@@ -70,7 +70,7 @@ class Course:
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """Runs sorted by time, with a course for each quantity of a cell that at least two runs have."""
+    """Runs sorted by time, with a course for each quantity of a cell that two or more runs have."""
 
     runs: tuple[str, ...]
     days: tuple[str, ...]

@@ -34,7 +34,7 @@ def profiles_of(tables: Tables) -> Profiles | None:
 
 
 def databases_of(tables: Tables) -> Profiles | None:
-    """Return the profiles of the databases behind a run's servers, or None without such profiles."""
+    """Return the profiles of the databases behind a run's servers; None without such profiles."""
     return None if tables.folder is None else read_profiles(tables.folder, "database")
 
 

@@ -171,7 +171,7 @@ def reason(profiles: Profiles, load: str) -> str:
 
 
 def work_words(profile: ServerProfile, most: int = 4) -> str:
-    """Return up to `most` kinds of work, those for which a server needs most CPU time per request."""
+    """Return up to `most` kinds of work for which a server needs most CPU time per request."""
     kinds = sorted(profile.categories.items(), key=lambda each: -each[1].mean)[:most]
     spent = ", ".join(f"{number(value.mean)} {_WHERE.get(name, name)}" for name, value in kinds)
     return f"{number(profile.total.mean)} µs of CPU time per request, of which {spent}"
