@@ -16,7 +16,7 @@ ffi.cdef [[
   int gettimeofday(struct lab_timeval *now, void *zone);
 ]]
 
--- Microseconds since the epoch; Lua's own os.time() has whole seconds.
+-- Returns the microseconds since the epoch. Lua's own os.time() returns only whole seconds.
 local function now_us()
   local now = ffi.new("struct lab_timeval")
   ffi.C.gettimeofday(now, nil)
@@ -44,7 +44,7 @@ local function buckets(latency)
 end
 
 function done(summary, latency, requests)
-  local ended_us = now_us() -- before the histogram is written, which takes its time
+  local ended_us = now_us() -- before the histogram is written, because that takes some time
   local errors = summary.errors
   local rows = summary.requests > 0 and buckets(latency) or {}
   local file = assert(io.open(os.getenv("WRK_JSON"), "w"))

@@ -1,6 +1,7 @@
-// Each iteration sends one request. The environment has all settings: TARGET_URL, METHOD, BODY (may
-// be empty), MODE, and SCENARIO and OPTIONS (may be missing), which are a scenario and options of
-// k6 as JSON.
+// Each iteration sends one request. All settings come from the environment: TARGET_URL, METHOD,
+// BODY (may be empty), MODE (`keepalive` or `close`), SCENARIO (k6's scenario as JSON), OPTIONS
+// (further options of k6 as JSON; may be missing), and CLIENT_CERT and CLIENT_KEY (the paths of a
+// client's certificate and of its key; may be missing).
 import http from 'k6/http';
 
 const method = __ENV.METHOD;
