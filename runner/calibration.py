@@ -14,7 +14,7 @@ from runner.model import Cell
 from runner.store import data_folder, decode, read_json, write_json
 from runner.verdict.limits import Limit
 
-FEWEST_OF_A_CEILING = 3  # a verdict relies on a ceiling only if it was measured in so many trials
+FEWEST_OF_A_CEILING = 3  # verdicts use a ceiling only if at least this many trials measured it
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ FILES = ("calibration.json", "calibration-hosts.json")
 
 
 def save_calibration(calibration: Calibration, *, of_hosts: bool = False) -> None:
-    """Write the calibration of this machine, or of several hosts, over the previous one."""
+    """Write the calibration of this machine or of several hosts; replace the previous one."""
     write_json(data_folder() / FILES[of_hosts], calibration.as_json())
 
 

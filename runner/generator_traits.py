@@ -29,7 +29,7 @@ The timer by which a generator ends a load may be late by as much. The largest o
 
 @dataclass(frozen=True)
 class Traits:
-    """Traits in which a generator differs from the others."""
+    """The traits in which the load generators differ."""
 
     size_column: SizeColumn
     """Column of the table of trials that holds the number of a closed load's users."""
@@ -64,11 +64,11 @@ class Traits:
     is_divisible: bool = True
     """True if several generators can share a load."""
     lead_s: float = 0.0
-    """An open load is sent for so many seconds before it counts."""
+    """An open load is sent for this many seconds before it counts."""
     late_s: float = 0.0
-    """Delayed requests may begin for so many seconds after the planned end of an open load."""
+    """Delayed requests may begin for this many seconds after the planned end of an open load."""
     between_slices_s: float = 1.0
-    """Between two slices, the generator needs about so many seconds to end and to start again."""
+    """Between two slices, the generator needs about this many seconds to end and start again."""
 
 
 TRAITS: dict[str, Traits] = {

@@ -108,10 +108,10 @@ class ResponseReader:
     def take(self, *, head_only: bool = False, interim: bool = False) -> Response | None:
         """Return the next response; None if it is incomplete.
 
-        With `head_only`, read no body, because an answer to HEAD has none. A response with a status
-        below 200 announces another response, and is skipped unless `interim` is True. Raise
-        ConnectionResetError if the connection ended before the end of the response, and ValueError
-        for bytes that are not HTTP.
+        With `head_only`, read no body. An answer to HEAD must be read in this way, because it has
+        no body. A response with a status below 200 announces another response, and is skipped
+        unless `interim` is True. Raise ConnectionResetError if the connection ended before the end
+        of the response, and ValueError for bytes that are not HTTP.
         """
         while self._head is None:
             text, end, rest = self.pending.partition(_END)

@@ -288,7 +288,7 @@ class CampaignOfRun(Facts):
     copies: tuple[tuple[str, str], ...] = ()
     """Second labels of servers: (label, server)."""
     processes: tuple[str, ...] = ()
-    """Servers that ran as plain processes, beside the containers of all others."""
+    """Servers that ran as plain processes, while all other servers ran as containers."""
     own: ApiOfRun | tuple[ApiOfRun, ...] | None = None
     toml: str | None = None
     scale: Number = 1.0

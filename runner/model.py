@@ -224,7 +224,7 @@ class Workload:
     """Path that the probe requests by GET; None if the probe sends the same request as the load."""
     also: tuple[int, ...] = ()  # further ports of the server's host that a user's script may use
     written_s: float | None = None
-    """Longest duration of a load that the options of a user's script define.
+    """If the options of a user's script define the load, it lasts at most this long.
 
     None if the lab defines the load.
     """
@@ -360,7 +360,7 @@ class Cell:
 
     @property
     def lead_s(self) -> float:
-        """An open load is sent for so many seconds before it counts; 0 for a closed load."""
+        """An open load is sent for this many seconds before it counts; 0 for a closed load."""
         return TRAITS[self.tool].lead_s if self.rates_rps else 0.0
 
     @property
@@ -431,7 +431,7 @@ class Trial:
     cell: Cell
     attempt: int = 1
     session: str | None = None
-    """Name of the trial's session, in which several servers run side by side; None without one."""
+    """Name of the trial's session, in which servers run side by side; None without a session."""
 
 
 @dataclass(frozen=True)
@@ -577,11 +577,13 @@ class UserApi:
     """
     ca_sha256: str | None = None
     written_s: float | None = None
-    """Longest duration of the load if the script's own options define the load."""
+    """If the script's own options define the load, it lasts at most this long."""
     insecure: bool = False
     """True if any certificate is accepted."""
     certificate: str | None = None
-    """File with the client's certificate, relative to the lab's root; None without a certificate.
+    """File with the client's certificate, relative to the lab's root.
+
+    None if the client has no certificate.
     """
     certificate_sha256: str | None = None
     key: str | None = None
@@ -614,7 +616,7 @@ class Campaign:
     """Environment variables in addition to the contract's: (server, name, value)."""
     copies: tuple[tuple[str, str], ...] = ()  # second labels of servers: (label, server)
     processes: tuple[str, ...] = ()
-    """Servers that are started as plain processes, beside the containers of all others."""
+    """Servers that are started as plain processes, while all other servers are containers."""
     owns: tuple[UserApi, ...] = ()
     """The user's APIs, which are measured instead of servers in servers/. All get the same load."""
     text: str = field(repr=False, default="")  # the campaign's original TOML, for the manifest

@@ -29,7 +29,7 @@ CLONE = "git clone REPOSITORY web-bench-lab && cd web-bench-lab && make setup"
 
 OUTSIDE_DATA = "bench-data"
 OUTSIDE_FIGURES = "bench-figures"
-"""Folders in which the lab writes outside a checkout, unless the user names one."""
+"""Folders in which the lab writes outside a checkout, unless the user names another folder."""
 
 
 @dataclass(frozen=True)

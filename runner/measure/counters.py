@@ -19,7 +19,7 @@ from runner.measurement import Counters
 from runner.model import Cell
 from runner.shapes import Closed, ForTime, Search, Steps
 
-WARM_UP_SETTLES_S = 3.0  # longest wait until the server has finished the warm-up's last requests
+WARM_UP_SETTLES_S = 3.0  # the server must finish the warm-up's last requests within this time
 QUIET_S = 0.05  # the warm-up has settled if the counters stay the same for this long
 
 

@@ -231,7 +231,7 @@ class DockerHost:
 
     @property
     def open_files(self) -> int:
-        """Highest number of files that a container can have open.
+        """A container on this host can have at most this many files open.
 
         A container cannot have more open files than its engine may, and the engine's limit is the
         same as this runner's.

@@ -89,7 +89,7 @@ class Place(DockerHost):
 
     @property
     def open_files(self) -> int:
-        """Highest number of files that a container on this host can have open."""
+        """A container on this host can have at most this many files open."""
         return int(self.said["facts"]["open_files"])
 
     def free_port(self) -> int:
@@ -353,7 +353,7 @@ def _naming_the_lost(vigil: Vigil) -> Iterator[None]:
 def _clients_of(place: Place, places: Mapping[str, Place]) -> tuple[str, ...]:
     """Return the addresses that may connect to a database on a host, as networks.
 
-    They include the address from which this machine connects to that host, because the runner
+    This includes the address from which this machine connects to the host, because the runner
     queries the database.
     """
     addresses = [each.address for each in places.values()]

@@ -99,8 +99,8 @@ def _write(table: pa.Table, out: Path) -> None:
 class Bench:
     """Everything that the trials of a run share.
 
-    The observers (sampler and probe) are switched off only in order to measure how much CPU time
-    they themselves cost.
+    The observers (sampler and probe) are switched off only in order to measure what they themselves
+    cost.
     """
 
     lab: Lab

@@ -15,9 +15,9 @@ from runner.model import LabError
 
 STEAL_OVER_S = 0.5
 STEAL_PCT = 1.0
-"""Share of CPU time, in per cent, that the hypervisor may take without a warning.
+"""There is a warning if the hypervisor takes more than this share of CPU time, in per cent.
 
-A larger share slows a trial by more than two servers often differ.
+A larger share slows a trial by more than the usual difference between two servers.
 """
 PORTS_A_SECOND = 28_000
 """Number of ports that a load in close mode needs.
@@ -44,9 +44,9 @@ def _number(path: Path) -> int | None:
 
 
 def _entry(path: Path, key: str, mark: str = ":") -> str | None:
-    """Return the text after `key` and `mark` in the first line of a file that begins with both.
+    """Return the text after `key` and `mark` in the first line of a file that begins with them.
 
-    Return None if there is no such line.
+    Return None if no line begins with them.
     """
     lines = (line.partition(mark) for line in _read(path).splitlines())
     return next((value.strip() for name, _, value in lines if name.strip() == key), None)

@@ -85,8 +85,8 @@ class Kills:
     def since(self, before: Kills) -> int | None:
         """Return the number of kills since `before`; None if it is unknown.
 
-        The number is that of the group or, if the group was removed with its server, that of the
-        whole machine.
+        Count the kills in the group or, if the group was removed with its server, on the whole
+        machine.
         """
         for now, then in ((self.group, before.group), (self.machine, before.machine)):
             if now is not None and then is not None:

@@ -14,7 +14,7 @@ from requests.exceptions import ConnectionError as NotConnectedError
 
 from runner.measure.adapters import CONNECT_S, LIVELY, Abandonable
 
-GREETING_S = 15  # longest wait for a step of the handshake, which a busy host delays
+GREETING_S = 15  # a busy host may need this long for a step of the handshake
 
 
 class _Calls(SSHConnectionPool):
@@ -63,7 +63,7 @@ class OverSsh(SSHHTTPAdapter, Abandonable):
         return _Calls(ssh_client=self.ssh_client, timeout=self.timeout, host=self.ssh_host)
 
     def send(self, *given: Any, **named: Any) -> Any:
-        """Send a request; turn errors of ssh into those of `requests`, which callers expect."""
+        """Send a request; turn errors of ssh into errors of `requests`, which callers expect."""
         try:
             return super().send(*given, **named)
         except (SSHException, EOFError) as error:

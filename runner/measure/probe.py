@@ -185,7 +185,7 @@ class Schedule:
         self._request = request
         self._beat = beat
         self._securing = securing
-        # Open connections by file descriptor: without a request under way, and with one.
+        # Open connections by file descriptor. Only busy connections have a request under way.
         self._idle: dict[int, Connection] = {}
         self._busy: dict[int, Connection] = {}
 

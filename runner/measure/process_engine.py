@@ -291,7 +291,8 @@ def _tree(process: Pinned) -> list[psutil.Process]:
     """Return the processes of a running database; an empty list if it has ended.
 
     The processes must be signalled one by one, because each leads a session of its own. Call this
-    before ending the database, because afterwards they are no longer children of its first process.
+    before ending the database. Afterwards the processes can no longer be found, because they are no
+    longer children of the database's first process.
     """
     if process.popen.poll() is None:
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -41,7 +41,7 @@ class StatsPoll:
     """Polls /stats over one connection that is kept open, without waiting for answers.
 
     A request is sent at one tick, and its answer is read at a later tick. If a saturated server
-    answers late, only the next request is delayed, but not the sampler.
+    answers late, this delays the next request, but the sampler goes on.
     """
 
     def __init__(self, address: str, port: int) -> None:

@@ -147,7 +147,7 @@ class _Live:
     exit_code: int | None = None  # exit code and kills are known once the server has been stopped
     oom_kills: int | None = None
     error: LabError | None = None
-    """The reason why this server cannot be measured. The session continues with the others."""
+    """The reason why this server cannot be measured, although the session continues."""
 
     @property
     def subject(self) -> str:

@@ -50,7 +50,7 @@ Ask = Callable[[Mapping[str, Any]], str]
 
 @dataclass(frozen=True)
 class Clock:
-    """How far a host's monotonic clock is ahead of this machine's, and the error of that offset."""
+    """The time by which a host's monotonic clock is ahead of this machine's, and its error."""
 
     offset_ns: int = 0
     error_ns: int = 0
@@ -258,7 +258,7 @@ def _write_out(command: Command) -> None:
 class Transfer:
     """The network between the generators' hosts and the server's host, as measured before a run.
 
-    With several generators, each value is that of the generator with the worst value.
+    With several generators, each value is the worst of all generators' values.
     """
 
     bytes_s: float

@@ -59,11 +59,11 @@ class Tls:
     name: str
     """Host of the server's URL, which the server's certificate must name."""
     ca: str | None = None
-    """File with the only certificates to trust; None to trust those of the system."""
+    """File with the only certificates to trust; None to trust the system's certificates."""
     insecure: bool = False
     """True if any certificate is accepted."""
     certificate: str | None = None
-    """File with the client's certificate; None if the client has none."""
+    """File with the client's certificate; None if the client has no certificate."""
     key: str | None = None
     """File with the key of the client's certificate."""
 

@@ -305,7 +305,7 @@ class Room:
     """Free bytes on the disk of temporary files."""
     memory_bytes: int
     open_files: int
-    """Highest number of files that this user may have open; RLIM_INFINITY without a limit."""
+    """This user may have at most this many files open; RLIM_INFINITY without a limit."""
 
     @classmethod
     def of(cls, folder: Path) -> Room:

@@ -95,8 +95,8 @@ class Stopping:
 
     `until` says when a load needs no further session. With `decided`, a load needs no further
     session if every ratio of servers under the load differs from 1, and every claim about the load
-    is decided. With a half-width such as `5%`, a load needs no further session if the intervals of
-    its ratios are at most so wide. If `until` is empty, all sessions are run.
+    is decided. With a half-width such as `5%`, a load needs no further session if all intervals of
+    its ratios have at most this half-width. If `until` is empty, all sessions are run.
     """
 
     budget_s: float = math.inf

@@ -51,7 +51,7 @@ class Command:
     env: dict[str, str]
     timeout_s: float
     interrupt_after_s: float | None = None
-    """Time after which SIGINT ends the load; None if the generator ends the load by itself.
+    """SIGINT ends the load after this time; None if the generator ends the load by itself.
 
     wrk accepts only whole seconds, so the lab has to end its loads shorter than a second.
     """
@@ -76,7 +76,7 @@ class Shot:
     )  # additional environment variables of the script
     system_tags: str = K6_SYSTEM_TAGS  # tags that k6 writes for each request
     written_s: float | None = None
-    """Longest duration of a load that the script's own options define.
+    """If the script's own options define the load, it lasts at most this long.
 
     None if the lab defines the load.
     """
