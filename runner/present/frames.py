@@ -62,7 +62,7 @@ class Tables:
     folder: RunFolder | None = None
 
     def of(self, tool: str) -> pd.DataFrame:
-        """Return a tool's trials at closed loads, including failed ones, sorted by load.
+        """Return a tool's trials at closed loads, including failed trials, sorted by load.
 
         Calibration servers are left out. Loads that insert rows and whose size is a number of
         connections are left out, too, because such loads compare sizes of the pool.
@@ -108,7 +108,7 @@ class Tables:
         }
 
     def ramps(self, *, database: bool) -> pd.DataFrame:
-        """Return the trials at rising arrival rates, including failed ones, sorted by load.
+        """Return the trials at rising arrival rates, including failed trials, sorted by load.
 
         With `database`, return only the trials with a database. A constant rate then counts as a
         ramp of one step, so that figures also show the pool's use over time at a constant rate.
@@ -135,7 +135,7 @@ class Tables:
         return self._compared(self._offered & self.trials["objective"].ne(""))
 
     def pools(self) -> pd.DataFrame:
-        """Return the closed-loop trials with a database, including failed ones, sorted by load."""
+        """Return closed-loop trials with a database, including failed trials, sorted by load."""
         return self._compared(
             self.trials["load_model"].eq("closed") & self.trials["pool_size"].notna()
         )
@@ -157,9 +157,10 @@ class Tables:
         )
 
     def of_script(self, table: str) -> pd.DataFrame:
-        """Return a table of a user's script, such as `endpoints`, without rows if the run has none.
+        """Return a table of a user's script, such as `endpoints`.
 
-        Raise LabError if the file cannot be read or lacks a column.
+        Return no rows if the run has no such table. Raise LabError if the file cannot be read or
+        lacks a column.
         """
         path = None if self.folder is None else self.folder.table(table)
         if path is None or not path.is_file():
@@ -361,7 +362,7 @@ def _typed(frame: pd.DataFrame, table: str) -> pd.DataFrame:
 
 
 def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
-    """Replace null texts by empty ones, fill in values that older runs lack, and name the loads."""
+    """Replace null by empty texts, fill in values that older runs lack, and name the loads."""
     texts = [each.name for each in columns("trials") if each.type == "string"]
     typed = trials.assign(
         **{name: trials[name].astype(object).where(trials[name].notna(), "") for name in texts}
@@ -448,7 +449,7 @@ def _verdict_in_words(row: Mapping[Any, Any]) -> _VerdictInWords:
 
 
 def _served_rps(trials: pd.DataFrame) -> pd.Series[float]:
-    """Return the exact values of `served_rps`, for runs of versions that did not store them."""
+    """Return exact values of `served_rps` for runs of versions that did not store the column."""
     probe_requests = trials["probe_requests"].fillna(0.0)
     probe_failed = trials["probe_failed"].fillna(0.0)
     served: pd.Series[float] = served_rps(
@@ -694,8 +695,8 @@ def probed(tables: Tables) -> bool:
 def median_trial(trials: pd.DataFrame) -> pd.DataFrame:
     """Return the median trial of the cell in which the median of `times` is largest.
 
-    The median trial has the median `latency_p50_ms`; it is returned as a table of one row. If the
-    number of trials is even, the trial just below the middle is returned, so that the case is not
+    The median trial is the trial with the median `latency_p50_ms`; return it as a table of one row.
+    If the number of trials is even, return the trial just below the middle, so that the case is not
     exaggerated. Return no row if there are no trials.
     """
     if trials.empty:

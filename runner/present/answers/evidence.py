@@ -242,7 +242,7 @@ def price_words(case: Case) -> str:
 
 
 def verdict_words(case: Case) -> str:
-    """Return the verdict, its meaning, and the reason for it in numbers."""
+    """Return the verdict, what the verdict means, and the numbers on which it is based."""
     verdict = str(case.row["verdict"])
     meaning = Limit.of(verdict, str(case.row["verdict_cause"])).meaning
     reason = str(case.row["verdict_reason"]) or "not recorded"

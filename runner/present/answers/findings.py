@@ -116,7 +116,8 @@ def _shown_first(tables: Tables) -> list[Finding]:
 def _alone(tables: Tables, sealed: pd.DataFrame) -> str:
     """Return a sentence about a run without comparisons.
 
-    It gives the throughput of the fastest cell, its share of failed requests, and what limited it.
+    The sentence gives the throughput of the fastest cell, the cell's share of failed requests, and
+    the limit of the cell.
     """
     table = summarize(tables)
     known = table[table["rps"].notna()]

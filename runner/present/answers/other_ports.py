@@ -1,4 +1,4 @@
-"""Report a script's requests to other ports, because rates and percentiles do not include them."""
+"""Report a script's requests to other ports, which are not included in rates and percentiles."""
 
 import pandas as pd
 

@@ -124,5 +124,5 @@ def times(found: Ratio, *, inverse: bool = False) -> str:
 
 
 def percent(factor: float) -> str:
-    """Return how far a ratio is above 1 in percent, with two digits: `2.1 %` for 1.0213."""
+    """Return the percentage by which a ratio exceeds 1, with two digits: `2.1 %` for 1.0213."""
     return f"{100 * (factor - 1):.2g} %" if factor < 1.9 else f"{100 * (factor - 1):,.0f} %"

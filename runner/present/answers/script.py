@@ -111,7 +111,7 @@ def has_others(tables: Tables) -> bool:
 
 
 def endpoints_table(tables: Tables) -> pd.DataFrame:
-    """Return the endpoints of each trial as texts, those with most requests first."""
+    """Return a table of each trial's endpoints as texts, endpoints with most requests first."""
     rows = _endpoints(tables)
     shown = rows[rows.groupby("trial_id").cumcount() < MOST_SHOWN]
     return _texts(shown, "endpoint")

@@ -134,7 +134,7 @@ def summarize(tables: Tables) -> pd.DataFrame:
 
 @lru_cache(maxsize=4)
 def _summarized(tables: Tables) -> pd.DataFrame:
-    """Return the summary of a run. It is cached, so callers must not change it."""
+    """Return the summary of a run. The summary is cached, so callers must not change it."""
     servers = list(identities(tables.trials))
     trials = tables.trials[tables.trials["objective"] == ""]
     ordered = trials.assign(
@@ -210,8 +210,8 @@ def _tails_ms(tables: Tables) -> pd.Series[float]:
     """Return each trial's tail in ms, by trial.
 
     The tail is the highest percentile for which all trials of the cell have enough requests. If the
-    trial recorded this percentile, the value is exact. Otherwise it is computed from the histogram,
-    with an error of at most 1 %.
+    trial recorded this percentile, the value is exact. Otherwise the value is computed from the
+    histogram, with an error of at most 1 %.
     """
     sealed = sealed_trials(tables.trials)
     fewest = sealed.groupby(["load", "server"])["requests"].transform("min")
@@ -287,7 +287,7 @@ def mean_in(row: Mapping[Any, Any], column: str) -> Mean:
 
 
 def percent_words(share_pct: float) -> str:
-    """Return a share in percent as text: `84.6 %`; return `–` if it is unknown."""
+    """Return a share in percent as text: `84.6 %`; return `–` if the share is unknown."""
     return f"{number(share_pct)} %" if np.isfinite(share_pct) else "–"
 
 
@@ -465,7 +465,7 @@ def _on_few_trials(table: pd.DataFrame) -> str:
 
 
 def _on_drift(tables: Tables) -> str:
-    """Return a warning if later trials of closed loads were faster or slower than earlier ones.
+    """Return a warning if later trials of closed loads were faster or slower than earlier trials.
 
     Return an empty text otherwise.
     """

@@ -73,7 +73,7 @@ def _best(tables: Tables, quantity: Quantity, rows: pd.DataFrame, need: str) -> 
 
 
 def _count_words(name: str, firsts: int, loads: int) -> str:
-    """Return a phrase that says under how many loads no other server was ahead of the server."""
+    """Return a server's name, with the number of loads under which no server was ahead of it."""
     return f"{name} under {firsts} of {captions.plural(loads, 'load')} on which servers differ"
 
 

@@ -100,7 +100,7 @@ def reason(story: Story) -> list[Block]:
 
 
 def caveat(story: Story) -> Paragraph:
-    """Return what a reader must know before quoting a number."""
+    """Return a paragraph that a reader must know before quoting a number."""
     sentences = (
         f"Before you quote this: {_place_words(story)}.",
         _idle_words(story),
@@ -114,8 +114,8 @@ def caveat(story: Story) -> Paragraph:
 def _place_words(story: Story) -> str:
     """Return a phrase about the place of the measurement.
 
-    It names the machine, and says whether servers ran in containers and whether they shared CPUs
-    with the generator.
+    The phrase names the machine, and says whether servers ran in containers and whether servers
+    shared CPUs with the generator.
     """
     manifest = story.public
     facts = manifest.machine
@@ -408,7 +408,7 @@ def _of_every_outcome(judged: Sequence[Judged]) -> list[Judged]:
 
 
 def _claim_words(story: Story, judged: Judged) -> str:
-    """Return a claim with its source, its outcome, and what was measured."""
+    """Return a claim with its source, its outcome, and the measured ratios."""
     source = title_of(judged.claim.source)
     published = f"Published in “{source}”" if source else "Published"
     return (

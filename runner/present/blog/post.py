@@ -38,7 +38,7 @@ from runner.present.look.palette import identities
 from runner.present.notebook import parts
 
 FOUND_BY = (CPU_PER_REQUEST, THROUGHPUT)
-"""Quantities for the title: the title reports the first of them for which there is a finding.
+"""Quantities for the title, which reports the first of these quantities that has a finding.
 
 CPU per request comes first, because it is known under every load.
 """
@@ -84,7 +84,7 @@ All other fields stay private, so that a field that is added later is not publis
 def allowed(manifest: Manifest) -> dict[str, Any]:
     """Return the part of a manifest that may be published.
 
-    It contains no paths, no names of users or hosts, and no environment variables.
+    This part contains no paths, no names of users or hosts, and no environment variables.
     """
 
     def only(facts: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

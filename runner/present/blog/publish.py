@@ -44,7 +44,8 @@ LEFT_OUT = (
     "status",
     "error",
 )
-"""Columns that the CSV leaves out, because their values are equal in all sealed trials of a run."""
+"""Columns that the CSV leaves out, because each has the same value in all sealed trials of a run.
+"""
 
 
 @dataclass(frozen=True)

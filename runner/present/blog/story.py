@@ -14,7 +14,7 @@ from runner.present.answers.findings import Row
 from runner.present.frames import Case, Tables, sealed_trials
 
 REPORTS_ONLY = ("--no-usage-report", "--quiet", "--log-output", "--summary", "--system-tags")
-"""Prefixes of k6 options that only decide what k6 reports, so readers need not repeat them."""
+"""Prefixes of k6 options that only decide what k6 reports; posts omit these options."""
 
 
 @dataclass(frozen=True)

@@ -56,8 +56,8 @@ def describe(chart: Chart) -> str:
 def fit(head: str, parts: Sequence[str], noun: str) -> str:
     """Return `head` and as many of `parts` as fit into `LIMIT` characters, at least one part.
 
-    Each part is a sentence about one item, such as a load, whose kind is named by `noun`. If some
-    parts do not fit, the last sentence says how many items are not described.
+    Each part is a sentence about one item, such as a load. `noun` is the word for such an item. If
+    some parts do not fit, the last sentence says how many items are not described.
     """
     for kept in range(len(parts), 0, -1):
         left = len(parts) - kept

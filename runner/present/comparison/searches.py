@@ -60,11 +60,14 @@ class SearchOutcome:
     low_rps: float
     """The highest rate at which the server kept the objective; 0 if there is no such rate."""
     high_rps: float
-    """The lowest rate at which the server itself broke the objective; infinite if it is unknown."""
+    """The lowest rate at which the server itself broke the objective.
+
+    The rate is infinite if no such rate is known.
+    """
     limit: str
     """What limited the step at the lowest rate that broke the objective.
 
-    It is `RANGE_ENDS` if no step broke the objective.
+    The text is `RANGE_ENDS` if no step broke the objective.
     """
     probe_p95_ms: float
     """The probe's 95th percentile in the step to which `limit` belongs.

@@ -93,9 +93,10 @@ def kept(tables: Tables) -> Chart:
 def _curves(tables: Tables, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Yield the points of each server and objective: its `median`, and one point per `search`.
 
-    The point of a median has its interval as low and high. It is solid if some rate was kept and
-    the highest rate has a known upper end. Its row also contains the rate and the interval as
-    texts. The point of a search has the bracket of the search as low and high.
+    The point of a median has the median's interval as low and high. This point is solid if some
+    rate was kept and the highest rate has a known upper end. The row of this point also contains
+    the rate and the interval as texts. The point of a search has the bracket of the search as low
+    and high.
     """
     for cell, row in zip(cells(tables, tables.searches()), table.to_dict("records"), strict=True):
         known = row["kept_rps"] > 0 and math.isfinite(row["broken_rps"])

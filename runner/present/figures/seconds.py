@@ -189,7 +189,8 @@ def kept_rps(trials: pd.DataFrame, throughput: pd.DataFrame) -> list[float]:
     """Return, for each trial of one load, the highest rate up to which every step was sustained.
 
     The rate is 0 if the first step was not sustained. A step is sustained if enough of its requests
-    succeed before the step ends: at least the share `KEPT` of them, minus `SPARE` requests.
+    succeed before the step ends. The required number is the share `KEPT` of the step's requests,
+    minus `SPARE` requests.
     """
     offered = offered_steps(trials)
     asked = offered.rates_rps * np.diff(offered.edges_s)

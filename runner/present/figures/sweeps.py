@@ -48,8 +48,9 @@ from runner.present.statistics.stats import spread
 from runner.verdict.limits import Limit
 
 KNEE_OF = "p90"
-"""The knee is computed from this curve. p99 would be less reliable: in a trial with 2,500 requests,
-it depends on only 25 of them.
+"""The knee is computed from this curve.
+
+p99 would be less reliable, because p99 depends on only 25 requests in a trial with 2,500 requests.
 """
 FEWEST_RATES = 3
 
@@ -80,7 +81,7 @@ SERIES = {
 
 
 def swept(tables: Tables) -> pd.DataFrame:
-    """Return the trials of the sweeps, including failed ones.
+    """Return the trials of the sweeps, including failed trials.
 
     The additional column `sweep` is the name of the load without its rate.
     """
@@ -202,8 +203,8 @@ class Sweep:
         """The trials at the first rate above the knee at which something was the limit.
 
         If nothing was the limit at any rate above the knee, these are the trials at the next rate
-        above the knee. Rates without a limit are skipped, because the knee lies below the limit:
-        for a single queue, it is at half of the capacity.
+        above the knee. Rates without a limit are skipped, because the knee lies below the rate at
+        which something is the limit: for a single queue, the knee is at half of the capacity.
         """
         above = self.trials["rate_rps"] > self.knee.rate_rps
         at_a_limit = above & (self.trials["verdict"] != Limit.NONE.verdict)

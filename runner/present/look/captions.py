@@ -204,7 +204,7 @@ def compilers(manifest: Manifest, servers: Sequence[str]) -> str:
 
 
 def database_place(manifest: Manifest) -> str:
-    """Return a sentence on how many CPUs PostgreSQL has, and if it shares them with the generator.
+    """Return a sentence on PostgreSQL's CPUs: how many, and whether the generator uses them, too.
 
     Return an empty text if PostgreSQL's CPUs are unknown.
     """

@@ -119,7 +119,7 @@ def legible(color: str, paper: str = WHITE) -> str:
 
 
 def pale(color: str, paper: str = WHITE) -> str:
-    """Return a less prominent shade of a colour; its hue can still be recognised.
+    """Return a less prominent shade of a colour, in which the hue can still be recognised.
 
     The colour is mixed with a grey that is similar to the background. Usual lines have a contrast
     of 3 : 1 against the background (WCAG 2.2, 1.4.11). Pale lines, by which servers must not be

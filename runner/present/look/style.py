@@ -29,7 +29,7 @@ WIDTH_IN = 7.0
 PNG_DPI = 200  # two pixels per CSS pixel, if the figure is 700 CSS pixels wide
 TALLEST_IN = 16.0  # 1,600 pixels on a page 700 pixels wide
 LEAST_OF_PANEL = 0.4
-"""If a figure would be too tall, its panels shrink, but at most to this share of their height."""
+"""If a figure would be too tall, its panels shrink, but not below this share of their height."""
 TITLE_PT = 15.5
 TEXT_PT = 12.5
 SMALL_PT = 12.0
@@ -254,7 +254,7 @@ def even_axis(ax: Axes, axis: str, *, whole: bool = False) -> None:
 
 
 def limit(ax: Axes, axis: str, low: float, high: float, *, log: bool = False) -> None:
-    """Set the limits of an axis, its scale, and as many ticks as fit."""
+    """Set the limits and the scale of an axis, and give the axis as many ticks as fit."""
     ax.set(**{f"{axis}scale": "log" if log else "linear", f"{axis}lim": (low, high)})
     (log_axis if log else even_axis)(ax, axis)
 

@@ -34,7 +34,7 @@ ROWS = {
 
 
 class ExplorePage(RunPage):
-    """A run that is open in the notebook: its tables, and functions to show pictures.
+    """A run that is open in the notebook, with its tables and functions that show pictures.
 
     The tables contain only sealed trials. Each row names the `trial_id`, `server`, `tool` and
     `load` of its trial. docs/data.md describes the other columns.

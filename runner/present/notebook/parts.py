@@ -85,8 +85,8 @@ def _with_dagger(*sheets: TextTable) -> Iterator[Block]:
 def unknown(tables: Tables) -> Iterator[Block]:
     """Yield sentences on what the run does not show.
 
-    They say which comparisons are missing and why, and how large the noise is. For each load with
-    an unknown limit, they say why the limit is unknown.
+    The sentences say which comparisons are missing and why, and how large the noise is. For each
+    load with an unknown limit, a sentence says why the limit is unknown.
     """
     yield Bullets(findings.unknown(tables))
     table = summary.summarize(tables)
@@ -160,7 +160,7 @@ def answer(tables: Tables) -> Iterator[Block]:
 def why(tables: Tables) -> Iterator[Block]:
     """Yield, for each profiled load, sentences and tables on why servers differ in CPU time.
 
-    They name the kinds of work on which one server spends more CPU time than another server.
+    The sentences name the kinds of work on which a server spends more CPU time than another server.
     """
     profiles = why_figures.profiles_of(tables)
     if profiles is None:
@@ -197,8 +197,8 @@ def _database_why(tables: Tables, load: str) -> Iterator[Block]:
 def flame_graphs(tables: Tables) -> Iterator[Block]:
     """Yield flame graphs of each profiled load.
 
-    The first flame graph of a load shows the difference of two servers. It is followed by a flame
-    graph for each server.
+    The first flame graph of a load shows the difference of two servers. Then comes a flame graph
+    for each server.
 
     The flame graphs of the load in the figure are open. The flame graphs of other loads are folded.
     """

@@ -62,7 +62,7 @@ class OurMetric:
     window: str = ""
     """Window over which our CPU peak is averaged, because the source does not name a window.
 
-    It is empty for other metrics.
+    The text is empty for other metrics.
     """
 
     @property
@@ -302,9 +302,9 @@ def nearest(trials: pd.DataFrame, size: float) -> pd.DataFrame:
 def counterpart(tables: Tables, number: Number, server: str) -> Counterpart:
     """Return the cell of a run that repeats a published number.
 
-    For wrk, the cell has the published number of connections. For k6, it has the number of users
-    that is closest to the published number. If there are loads on several shares of a core, the
-    largest share is used. If the source gives only its highest rate, the load with the server's
+    For wrk, the cell has the published number of connections. For k6, the cell has the number of
+    users that is closest to the published number. If there are loads on several shares of a core,
+    the largest share is used. If the source gives only its highest rate, the load with the server's
     highest mean rate is used.
     """
     trials = closed(tables, number.scenario)

@@ -109,8 +109,8 @@ def sample_for(quantity: Quantity, tables: Tables, cell: Counterpart) -> Sample:
 def _unsteadiness(values: pd.Series[float]) -> float:
     """Return a measure of how much a series of values jumps up and down.
 
-    The measure is the standard deviation of the differences between successive logarithms. It is
-    used because a slow rise of the values hardly changes it. Return NaN for fewer than three
+    The measure is the standard deviation of the differences between successive logarithms, because
+    a slow rise of the values hardly changes this deviation. Return NaN for fewer than three
     positive values.
     """
     logs = np.log(values[values > 0])

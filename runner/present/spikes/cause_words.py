@@ -48,7 +48,7 @@ def _in_one_thread(spike: Spike, found: Explanation) -> str:
 
 
 def hold_words(hindrance: Hindrance) -> str:
-    """Return a clause on what held a server back for how long: `a signal stopped it for 0.40 s`."""
+    """Return a clause on what held a server back, such as `a signal stopped it for 0.40 s`."""
     lost_s = f"{hindrance.lost_ms / 1000:.2f} s"
     if hindrance.hold is Hold.STOPPED:
         return f"a signal stopped it for {hindrance.length_s:.2f} s"
@@ -60,7 +60,7 @@ def hold_words(hindrance: Hindrance) -> str:
 
 
 def neighbour_words(hindrance: Hindrance) -> str:
-    """Return the CPU use of other programs while the server was held back; `–` if it is unknown."""
+    """Return the CPU use of other programs while the server was held back; `–` if unknown."""
     if math.isnan(hindrance.others_pct):
         return number(math.nan)
     return f"{max(0.0, hindrance.others_pct):.0f} %"

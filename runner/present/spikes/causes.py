@@ -80,7 +80,7 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A possible cause, and the CPU time above the baseline that it explains (NaN: unknown)."""
+    """A possible cause, and the CPU time above the baseline that it accounts for, or NaN."""
 
     cause: Cause
     accounted_ms: float = math.nan
@@ -130,7 +130,7 @@ def _rest(candidates: Sequence[_Candidate], *, collects: bool) -> _Candidate:
 
 
 def _held_before(spike: Spike, around: Surroundings) -> Hindrance | None:
-    """Return the hindrance that held the server back before the spike; None if there was none.
+    """Return the hindrance that held the server back before the spike, or None without hindrance.
 
     A hindrance counts if it began before the spike, and ended later than APART_S before the spike.
     Of several hindrances, return the hindrance with the most lost time.

@@ -60,7 +60,7 @@ FEW_ANSWERS = 5
 
 @dataclass(frozen=True, eq=False)
 class Events:
-    """The events of one kind in a trial, and the numbers of the server's spikes that overlap them.
+    """The events of one kind in a trial, and how often the server's spikes overlap such events.
 
     `intervals` has a row for each event: its start and end in seconds since the load began. The
     p-values are NaN if there is nothing to test.

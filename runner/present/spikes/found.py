@@ -172,7 +172,7 @@ class Track:
 
     @property
     def settled_s(self) -> float:
-        """Seconds in which spikes are counted; 0 if there are too few windows to look for any."""
+        """Seconds in which spikes are counted; 0 if there are too few windows for a search."""
         length_s = self.windows.end_s - self.windows.start_s
         return float(length_s[self.settled].sum()) if math.isfinite(self.deviation) else 0.0
 
@@ -240,10 +240,11 @@ def runs(above: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
 
 
 def beyond_chance(lengths: NDArray[np.int64], windows: int, fewest: int) -> int:
-    """Return the smallest length (at least `fewest`) of runs that chance does not explain.
+    """Return the smallest length, at least `fewest`, of runs that chance does not explain.
 
-    There are significantly more runs with at least this length than there would be if windows were
-    independent. `lengths` are the lengths of all runs, including runs of a single window.
+    There are significantly more runs of this length or longer than there would be if each window
+    exceeded the limit independently of the others. `lengths` are the lengths of all runs, including
+    runs of a single window.
     """
     often = (1 - math.sqrt(max(0.0, 1 - 4 * len(lengths) / windows))) / 2
     while long := int((lengths >= fewest).sum()):

@@ -4,8 +4,8 @@ The data come from a timeline, which is a load in one piece. During this load, p
 per second of the server's CPU time. The spikes are found as in any trial (found.py), from the
 sampler's windows. The surroundings of a spike are windows outside all spikes; the middle of such a
 window is at most BASELINE_S / 2 away from the middle of the spike. A function's additional CPU time
-is the function's CPU time in the spike, including its callees, minus the CPU time that the function
-takes in a part of the surroundings as long as the spike.
+is its CPU time in the spike minus its usual CPU time. Both include the function's callees. The
+usual CPU time is the CPU time in the surroundings, scaled to the length of the spike.
 
 To find the function of a spike, the search starts at the threads' first functions. It goes on to
 the callee with the largest additional CPU time, as long as this callee has at least the share

@@ -45,7 +45,7 @@ class View:
 
     @property
     def numbered(self) -> dict[int, Spike]:
-        """The server's spikes in the displayed part: number of the spike -> spike.
+        """The server's spikes in the displayed part, by number.
 
         Spikes are numbered from 1 over the whole load.
         """
@@ -56,7 +56,7 @@ class View:
 
     @property
     def highest(self) -> int | None:
-        """The number of the highest counted spike in the displayed part; None if there is none."""
+        """The number of the highest counted spike in the displayed part, or None without spikes."""
         counted = {
             number: spike.height_pct
             for number, spike in self.numbered.items()

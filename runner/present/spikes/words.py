@@ -30,7 +30,7 @@ NO_TRIAL_TO_LOOK_AT = (
     "This page is about one trial, but this run has no sealed trial whose server's CPU was sampled."
 )
 FULL = 0.9
-"""If a server uses more than this share of its CPU, it is too close to its limit for spikes."""
+"""A server that uses more than this share of its CPUs is too close to its limit to show spikes."""
 
 
 def why(found: pd.DataFrame, trial_id: str) -> str:
@@ -163,7 +163,7 @@ def _was_caught_up(view: View, held: Hindrance) -> bool:
 
 
 def _slowest_ms(probe: pd.DataFrame, held: Hindrance) -> float:
-    """Return the longest response time, in ms, of requests by the probe that were due in `held`."""
+    """Return the longest response time, in ms, of the probe's requests during `held`."""
     due = probe["ok"] & probe["t_s"].between(held.start_s, held.end_s)
     return float(probe.loc[due, "latency_ms"].max())
 

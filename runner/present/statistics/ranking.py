@@ -1,4 +1,4 @@
-"""Rank servers by their trials, and mark servers that were not found to differ by a common letter.
+"""Rank servers by their trials. Servers that were not found to differ get a common letter.
 
 Every pair of servers is compared (`significance.difference_p`). Holm's correction keeps the
 probability that any pair of equal servers is called different at 5 % or less. Two servers differ if

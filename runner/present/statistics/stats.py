@@ -36,7 +36,8 @@ class Spread:
 def spread(values: Iterable[float]) -> Spread:
     """Return the exact median with minimum and maximum; ignore NaN.
 
-    The median of an even number of values is the mean of the middle two, as in `numpy.median`.
+    The median of an even number of values is the mean of the two middle values, as in
+    `numpy.median`.
     """
     known = pd.Series(list(values), dtype=np.float64).dropna()
     return Spread(len(known), known.median(), known.min(), known.max())
@@ -105,8 +106,8 @@ def tail_error_pct(requests: float, q: float) -> float:
 
     With 99 % confidence, the true share differs from 1 - q by at most this percentage of 1 - q. The
     formula is the normal approximation of a binomial count: z * sqrt(q (1 - q) / requests), divided
-    by 1 - q. It assumes that requests are independent. If the server queues requests, they are not
-    independent, so the true error is larger. Return NaN if there are no requests.
+    by 1 - q. The formula assumes that requests are independent. If the server queues requests, the
+    requests depend on each other, so the true error is larger. Return NaN if there are no requests.
     """
     if requests <= 0:
         return np.nan

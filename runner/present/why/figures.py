@@ -20,7 +20,8 @@ from runner.present.why.words import TOTAL, load_words, sentences, us
 MOST_SERVERS = 4
 """The figure shows at most this many servers; the tables contain all servers."""
 LEAST_SHARE = 0.01
-"""A kind of work has bars only if its share of the most expensive server's CPU time is this large.
+"""A kind of work has bars only if it takes at least this share of the most expensive server's CPU
+time.
 """
 BAR_IN = 0.15
 APART_IN = 0.14

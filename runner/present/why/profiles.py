@@ -45,9 +45,9 @@ class Microseconds:
     def of_slices(cls, values: np.ndarray) -> Microseconds:
         """Return the mean of slices with Student's t interval.
 
-        The interval is computed from the values of slices, which are blocks of time. Computed from
-        single samples, it would be too narrow, because samples of the same moment resemble each
-        other.
+        The interval is computed from the values of slices, which are blocks of time. An interval
+        computed from single samples would be too narrow, because samples of the same moment
+        resemble each other.
         """
         mean = float(values.mean())
         if len(values) < 2:
@@ -191,8 +191,8 @@ class Profiles:
 def read_profiles(run: RunFolder, subject: str = "server") -> Profiles | None:
     """Return the profiles of a run's servers, or of their databases (`subject`).
 
-    The profile of a database has the name of the server that sent requests to the database. It has
-    no counters. Return None if the run has no such profiles.
+    The profile of a database has the name of the server that sent requests to the database. Such
+    profiles have no counters. Return None if the run has no such profiles.
     """
     stacks, slices = (_of_subject(read_table(run, name), subject) for name in _OF_SUBJECTS)
     counters = read_table(run, "counters")
