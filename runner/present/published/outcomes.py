@@ -70,7 +70,7 @@ class Finding(Enum):
 
     @property
     def reason(self) -> str:
-        """The reason that pages print; empty if they print the obstacle or the missing data."""
+        """The reason that pages print; empty if pages print the obstacle or the missing data."""
         return self.value.reason
 
     @classmethod

@@ -39,7 +39,7 @@ LETTERS = 28
 
 @dataclass(frozen=True, eq=False)
 class _Lane:
-    """A lane of the figure, with the CPU use in each window of a kind of work or of a function."""
+    """A lane of the figure, with the CPU use of a kind of work, or of a function, by window."""
 
     name: str
     cpu_pct: Floats
