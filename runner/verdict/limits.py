@@ -101,7 +101,8 @@ class Limit(StrEnum):
         "none",
         "offered",
         "",
-        "the offered rate was kept and nobody was at a limit: the response times are the server's",
+        "the offered rate was sustained and nobody was at a limit:"
+        " the response times are the server's",
         "a higher rate, or a smaller share of a core for the server",
         "nobody",
         "nobody was at a limit",
@@ -120,7 +121,7 @@ class Limit(StrEnum):
         "inconclusive",
         "?",
         "neither rate nor response times can be ascribed to one side,"
-        " or a rate was offered and not kept",
+        " or a rate was offered and not sustained",
         "CPUs that nobody else uses",
         "unknown",
         "the limit is unknown",

@@ -117,7 +117,8 @@ def _no_cpu_known(evidence: Evidence) -> str:
     if evidence.offered_rps is None:
         return f"{said}, so either may have been the limit"
     if evidence.dropped:
-        return f"{said}, and the rate was not kept, {evidence.dropped:,} iterations were dropped"
+        dropped = f"{evidence.dropped:,} iterations were dropped"
+        return f"{said}, and the rate was not sustained, {dropped}"
     return f"{said}; the number of users was no limit, because no iteration was dropped"
 
 

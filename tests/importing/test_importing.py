@@ -277,7 +277,7 @@ def test_files_of_one_name_are_its_trials(bare_lab):
     assert trials["load"].nunique() == 1
 
 
-def test_response_times_of_kept_rates_are_compared(bare_lab, tmp_path):
+def test_response_times_of_sustained_rates_are_compared(bare_lab, tmp_path):
     path = tmp_path / "results.json"
     text = gzip.decompress(OPEN.read_bytes()).decode()
     text = text.replace('"status":"400"', '"status":"200"').replace('"error_code":"1400",', "")

@@ -337,7 +337,7 @@ def test_a_trial_with_a_silent_host_is_repeated(silent_s, ok):
         (0.5, 0.4, None, network(lost_share=0.001), Limit.UNKNOWN),
         (0.5, 0.4, None, network(round_trip_ms=10, median_ms=10.4), Limit.NETWORK),
         (0.5, 0.4, None, network(round_trip_ms=10, median_ms=40.0), Limit.UNKNOWN),
-        # An open load keeps its rate even if the round trip of the network is long.
+        # The rate of an open load is sustained even if the round trip of the network is long.
         (0.5, 0.4, 100.0, network(round_trip_ms=10, median_ms=10.4), Limit.NONE),
     ],
 )

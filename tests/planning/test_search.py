@@ -107,7 +107,7 @@ def test_a_step_that_failed_is_tried_again_at_the_same_rate(trials):
     assert kept is None and again == rate
 
 
-def test_a_rate_that_fails_twice_counts_as_not_kept(steps):
+def test_a_rate_that_fails_twice_counts_as_broken(steps):
     searches = Searches(())
     rates = []
     for planned, died in zip(steps, [None, None, 3, None, None, None], strict=True):
@@ -198,7 +198,7 @@ def long_search(steps, count):
     return [replace(first, cell=replace(first.cell, shape=shape)) for shape in shapes]
 
 
-def test_the_last_step_confirms_the_highest_rate_that_was_kept(steps):
+def test_the_last_step_confirms_the_answer_of_the_search(steps):
     count = steps_between(100, 6400)
     rates = searched(long_search(steps, count), lambda tried: tried[-1] <= 1000)
     assert rates[-1] == max(rate for rate in rates[:-1] if rate <= 1000)
@@ -206,7 +206,7 @@ def test_the_last_step_confirms_the_highest_rate_that_was_kept(steps):
 
 
 def test_a_rate_that_is_not_confirmed_is_broken(steps):
-    """If a rate was kept once, but not when it was repeated, the next step tries a lower rate."""
+    """If a rate keeps the objective once, but not again, the next step tries a lower rate."""
     count = steps_between(100, 6400) + 1
     rates = searched(
         long_search(steps, count), lambda tried: tried[-1] <= 1000 and len(tried) != count - 1

@@ -61,7 +61,7 @@ GENERATOR_FULL = (
     "generator-bound",
     "server used 60 % of its CPUs, generator 90 % of its own (peak 97 %)",
 )
-KEPT = ("offered", "5000 requests/s were sustained: server used 60 % of its CPUs")
+SUSTAINED = ("offered", "5000 requests/s were sustained: server used 60 % of its CPUs")
 
 
 def capacity(server: str) -> float:
@@ -80,7 +80,7 @@ def answered(server: str, second: int) -> int:
     return round(min(offered(second), capacity(server)) / 10) * 10
 
 
-def keeps(server: str, second: int) -> bool:
+def sustains(server: str, second: int) -> bool:
     """Return whether the server answers the offered rate in a second of the ramp.
 
     A difference of up to 5 is tolerated, because `answered` rounds.
@@ -94,11 +94,11 @@ def median_ms(server: str, second: int, block: int) -> float:
     In block 1 it is about 10 % lower than in block 2, and in block 3 about 10 % higher. So the
     trial in block 2 is the median of three trials.
     """
-    return (2.0 if keeps(server, second) else 60.0) * (0.8 + 0.1 * block)
+    return (2.0 if sustains(server, second) else 60.0) * (0.8 + 0.1 * block)
 
 
 def in_use(server: str, second: int) -> int:
-    return min(POOL, answered(server, second) // 100) if keeps(server, second) else POOL
+    return min(POOL, answered(server, second) // 100) if sustains(server, second) else POOL
 
 
 @cache
@@ -113,8 +113,8 @@ def add_ramp(maker: Maker, server: str, block: int, database: bool, **values: An
     """
     seconds = range(int(STEPS * STEP_S))
     counts = [answered(server, second) for second in seconds]
-    kept = keeps(server, seconds[-1])
-    verdict = KEPT if kept else GENERATOR_FULL if server == "echo" else SERVER_FULL
+    sustained = sustains(server, seconds[-1])
+    verdict = SUSTAINED if sustained else GENERATOR_FULL if server == "echo" else SERVER_FULL
     workload = "devices-insert-ramp" if database else "static-ramp"
     stored: dict[str, Any] = {
         "pool_size": POOL,
@@ -124,7 +124,7 @@ def add_ramp(maker: Maker, server: str, block: int, database: bool, **values: An
         "database_cpu_mean_pct": 0.012 * np.mean(counts),
         "database_cpu_ms_per_request": 0.12,
         "pool_in_use_max": max(in_use(server, second) for second in seconds),
-        "pool_waiting_max": 0 if kept else 450,
+        "pool_waiting_max": 0 if sustained else 450,
         "pool_exhausted_pct": 100
         * float(np.mean([in_use(server, second) >= POOL for second in seconds])),
     }

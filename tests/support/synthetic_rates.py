@@ -87,15 +87,15 @@ def judged(server: str, rate_rps: float) -> dict[str, Any]:
 def add_rate(
     maker: Maker, server: str, block: int, rate_rps: float, cell: str, **values: Any
 ) -> dict[str, Any]:
-    kept = rate_rps < 0.98 * capacity(server)
+    sustained = rate_rps < 0.98 * capacity(server)
     scale = factor(block)
     ms = {
         f"latency_p{percent}_ms": scale * quantile_ms(server, rate_rps, percent / 100)
-        if kept
+        if sustained
         else 1500.0
         for percent in (50, 90, 95, 99)
     }
-    requests = round(rate_rps * STEP_S * (1.0 if kept else 0.9))
+    requests = round(rate_rps * STEP_S * (1.0 if sustained else 0.9))
     row = {
         "workload": "rates",
         "tool": "k6",
@@ -106,7 +106,7 @@ def add_rate(
         "steps": 1,
         "step_s": STEP_S,
         "requests": requests,
-        "sustained": kept,
+        "sustained": sustained,
         "dropped": round(rate_rps * STEP_S) - requests,
         "duration_s": STEP_S,
         "rps": requests / STEP_S,

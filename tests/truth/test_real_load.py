@@ -72,7 +72,7 @@ def test_a_steady_service_time_comes_back_through_k6_and_wrk(known):
 
 
 @pytest.mark.load
-def test_vegeta_keeps_the_rate_and_times_its_requests(known):
+def test_vegeta_sustains_the_rate_and_times_its_requests(known):
     for server, p50 in (("steady", 20), ("mixed", 2)):
         row = known.loc[f"b01-{server}-experiments-open-r300"]
         assert row["latency_p50_ms"] == pytest.approx(p50, abs=3) and row["latency_p50_ms"] >= p50

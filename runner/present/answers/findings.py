@@ -91,10 +91,10 @@ def first_screen(tables: Tables) -> tuple[str, ...]:
     """Return the findings that a reader should see first, at most three.
 
     These findings are the requests per second, the CPU time per request, and the response times at
-    a rate that all servers keep. If the run compares two servers, the requests per second are those
-    under one load. If it compares more servers, the requests per second are given as ranges over
-    the loads, so that each pair of servers has one number per quantity. If one of these findings is
-    missing, the next finding of the run takes its place.
+    a rate that all servers sustain. If the run compares two servers, the requests per second are
+    those under one load. If it compares more servers, the requests per second are given as ranges
+    over the loads, so that each pair of servers has one number per quantity. If one of these
+    findings is missing, the next finding of the run takes its place.
     """
     return tuple(each.sentence for each in _shown_first(tables))
 

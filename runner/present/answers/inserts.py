@@ -11,7 +11,7 @@ from runner.present.answers import summary
 from runner.present.answers.ranking_text import SMALLEST_SHOWN_RATIO, percent
 from runner.present.chart.value import ServerLoad, cells
 from runner.present.figures.pools import pool_sweeps
-from runner.present.figures.seconds import kept_rps
+from runner.present.figures.seconds import sustained_rps
 from runner.present.frames import Tables, limit_words, limits_of, sealed_trials
 from runner.present.look import captions
 from runner.present.look.numbers import number
@@ -124,25 +124,27 @@ def _ramp(load: str, servers: list[ServerLoad], tables: Tables) -> str:
 
     A server that sustained the whole ramp is named without a rate.
     """
-    kept = {cell.server: spread(kept_rps(cell.trials, tables.throughput)) for cell in servers}
+    sustained = {
+        cell.server: spread(sustained_rps(cell.trials, tables.throughput)) for cell in servers
+    }
     part = {
         cell.server: cell.trials
         for cell in servers
-        if kept[cell.server].low < cell.trials["rate_rps"].iloc[0]
+        if sustained[cell.server].low < cell.trials["rate_rps"].iloc[0]
     }
-    whole = ", ".join(server for server in kept if server not in part)
+    whole = ", ".join(server for server in sustained if server not in part)
     text = (
-        f"{load}: kept to its end in every trial by {whole}"
+        f"{load}: sustained to its end in every trial by {whole}"
         if whole
-        else f"{load}: kept to its end by nobody"
+        else f"{load}: sustained to its end by nobody"
     )
     if part:
         limits = {server: limit_words(trials) for server, trials in part.items()}
         rates = [
-            f"{server} {number(kept[server].median)}/s (limit: {limit})"
+            f"{server} {number(sustained[server].median)}/s (limit: {limit})"
             for server, limit in limits.items()
         ]
-        text += f"; the last rate kept, median of the trials: {', '.join(rates)}"
+        text += f"; the last rate sustained, median of the trials: {', '.join(rates)}"
         text += ". It says something of a server only where the server was the limit"
     return f"{text}."
 

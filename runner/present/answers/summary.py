@@ -622,14 +622,14 @@ def _response_times(tables: Tables, loads: list[pd.DataFrame]) -> list[str]:
     sealed = sealed_trials(tables.trials[tables.trials["tier"] != CALIBRATION])
     if sealed.empty:
         return [NO_SEALED_TRIAL]
-    if kept := [
+    if sustained := [
         rows[rows["limit"] == Limit.NONE] for rows in loads if (rows["limit"] == Limit.NONE).any()
     ]:
         compared = "; ".join(
-            f"{rows['load'].iloc[0]} ({', '.join(rows['server'])})" for rows in kept
+            f"{rows['load'].iloc[0]} ({', '.join(rows['server'])})" for rows in sustained
         )
         said = [f"Response times may be compared on: {compared}. Verdict in every trial: offered."]
-        for rows in kept:
+        for rows in sustained:
             load = rows["load"].iloc[0]
             trials = sealed[sealed["load"].eq(load) & sealed["server"].isin(rows["server"])]
             carried = carried_quantile(trials["requests"].min())

@@ -7,7 +7,7 @@ import pandas as pd
 from runner.model import CALIBRATION
 from runner.present.answers.ranking_text import standing
 from runner.present.answers.summary import summarize
-from runner.present.blog.chapters import rows_at_a_kept_rate
+from runner.present.blog.chapters import rows_at_a_sustained_rate
 from runner.present.blog.story import Story
 from runner.present.comparison.quantity import CPU_PER_REQUEST, P99, THROUGHPUT, Quantity
 from runner.present.comparison.ratios import YARDSTICKS
@@ -78,11 +78,11 @@ def _count_words(name: str, firsts: int, loads: int) -> str:
 
 
 def _far_from_limits(story: Story, table: pd.DataFrame) -> str:
-    """Return a sentence with the range of response times at a rate that several servers kept.
+    """Return a sentence with the range of response times at a rate that several servers sustained.
 
-    Return an empty text if no rate was kept by two servers.
+    Return an empty text if no two servers sustained the same rate.
     """
-    timed = rows_at_a_kept_rate(table)
+    timed = rows_at_a_sustained_rate(table)
     if len(timed) < 2:
         return ""
     ordered = sorted(timed.values(), key=lambda row: float(row["p50_ms"]))

@@ -193,7 +193,7 @@ def answer_table(story: Story) -> list[Block]:
     table = summarize(story.tables)
     table = table[table["tier"].ne(CALIBRATION) & ~table["server"].isin(story.tables.copies)]
     under_load = table[table["load"].eq(load["load"])].sort_values("rps", ascending=False)
-    timed = rows_at_a_kept_rate(table)
+    timed = rows_at_a_sustained_rate(table)
     ahead = _times_ahead(story, str(load["load"]))
     rows = [_server_row(row, timed, ahead) for row in under_load.to_dict("records")]
     others = table[~table["server"].isin(under_load["server"])].drop_duplicates("server")
@@ -204,9 +204,9 @@ def answer_table(story: Story) -> list[Block]:
     phrase = story.phrase_of(str(load["load"]))
     words = [f"Rates and costs: {phrase}."]
     if timed:
-        kept_load = str(next(iter(timed.values()))["load"])
-        kept_words = story.phrase_of(kept_load)
-        words.append(f"Response times (last column) are of another load: {kept_words}.")
+        sustained_load = str(next(iter(timed.values()))["load"])
+        sustained_words = story.phrase_of(sustained_load)
+        words.append(f"Response times (last column) are of another load: {sustained_words}.")
     if any(NOT_LOADED in row.values() for row in rows):
         words.append(f"{NOT_LOADED}: the run has no such load of this server.")
     if not is_timed.all():
@@ -254,7 +254,7 @@ def _server_row(row: Row, timed: dict[str, Row], ahead: _Ahead) -> dict[str, str
     """Return a server's row of the table as texts.
 
     `row` is the server's row of the summary under the load of the table. `timed` maps each server
-    to its row of the summary at a rate that it kept.
+    to its row of the summary at a rate that it sustained.
     """
     rate = value_words(row, "rps")
     return {
@@ -262,7 +262,7 @@ def _server_row(row: Row, timed: dict[str, Row], ahead: _Ahead) -> dict[str, str
         "requests/s": rate if row["server_bound"] else f"{rate} {NOT_RANKED}",
         ahead.heading: _ratio_cell(row, ahead),
         "CPU ms/request": value_words(row, "cpu_ms_per_request"),
-        **_time_at_a_kept_rate(row, timed),
+        **_time_at_a_sustained_rate(row, timed),
     }
 
 
@@ -279,7 +279,7 @@ def _row_of_another_load(row: Row, timed: dict[str, Row], ahead: _Ahead) -> dict
         "requests/s": NOT_LOADED,
         ahead.heading: "–",
         "CPU ms/request": "–",
-        **_time_at_a_kept_rate(row, timed),
+        **_time_at_a_sustained_rate(row, timed),
     }
 
 
@@ -287,10 +287,10 @@ def _named_with_language(row: Row) -> str:
     return f"{row['server']} ({row['language']})"
 
 
-def _time_at_a_kept_rate(row: Row, timed: dict[str, Row]) -> dict[str, str]:
-    """Return a server's median response time at a rate that it kept, as a cell of the table.
+def _time_at_a_sustained_rate(row: Row, timed: dict[str, Row]) -> dict[str, str]:
+    """Return a server's median response time at a rate that it sustained, as a cell of the table.
 
-    Return nothing if no server kept a rate, because the table then lacks this column.
+    Return nothing if no server sustained a rate, because the table then lacks this column.
     """
     if not timed:
         return {}
@@ -298,13 +298,14 @@ def _time_at_a_kept_rate(row: Row, timed: dict[str, Row]) -> dict[str, str]:
     return {"p50, ms": value_words(at_the_rate, "p50_ms") if at_the_rate else NOT_LOADED}
 
 
-def rows_at_a_kept_rate(table: pd.DataFrame) -> dict[str, Row]:
-    """Return, by server, the rows of the summary at the offered rate that most servers kept."""
-    kept = table[table["limit"].eq(Limit.NONE) & table["p50_ms"].notna()]
-    if kept.empty:
+def rows_at_a_sustained_rate(table: pd.DataFrame) -> dict[str, Row]:
+    """Return, by server, the rows of the summary at the rate that most servers sustained."""
+    sustained = table[table["limit"].eq(Limit.NONE) & table["p50_ms"].notna()]
+    if sustained.empty:
         return {}
-    load = kept["load"].value_counts(sort=False).idxmax()
-    return {str(row["server"]): row for row in kept[kept["load"] == load].to_dict("records")}
+    load = sustained["load"].value_counts(sort=False).idxmax()
+    of_load = sustained[sustained["load"] == load]
+    return {str(row["server"]): row for row in of_load.to_dict("records")}
 
 
 def why(story: Story) -> list[Block]:
@@ -347,11 +348,11 @@ def _medians_words(story: Story) -> str:
     """Return a text that compares published medians of servers with the medians of this run.
 
     Both are medians under the workload of `Story.case`, where the generator times its own queue. So
-    the text ends with the ratio of medians at a rate that the servers kept, which are the servers'
-    own. Return an empty text if there is no case, or if fewer than two servers have all these
-    medians.
+    the text ends with the ratio of medians at a rate that the servers sustained, which are the
+    servers' own. Return an empty text if there is no case, or if fewer than two servers have all
+    these medians.
     """
-    timed = rows_at_a_kept_rate(summarize(story.tables))
+    timed = rows_at_a_sustained_rate(summarize(story.tables))
     if story.case is None:
         return ""
     medians = [
@@ -374,14 +375,14 @@ def _medians_words(story: Story) -> str:
         f"{number(ours_ms[name])} ms ({name})"
         for name in sorted(ours_ms, key=lambda each: ours_ms[each])
     ]
-    kept_ms = {name: float(timed[name]["p50_ms"]) for name in ours_ms}
-    fastest, *_, slowest = sorted(kept_ms, key=lambda name: kept_ms[name])
+    sustained_ms = {name: float(timed[name]["p50_ms"]) for name in ours_ms}
+    fastest, *_, slowest = sorted(sustained_ms, key=lambda name: sustained_ms[name])
     return (
         f"The published medians of {names} under this load, {shortest:.1f} and {longest:.1f} ms, "
         f"differ by {apart_pct:.1f} %. Here {tool}'s medians are {captions.joined(ours)}. Ours are "
         f"times in {tool}'s queue, which hide the servers; nothing published says where the others "
         f"were spent. At a rate that all of them sustain, {slowest}'s median is "
-        f"{number(kept_ms[slowest] / kept_ms[fastest])} times {fastest}'s."
+        f"{number(sustained_ms[slowest] / sustained_ms[fastest])} times {fastest}'s."
     )
 
 

@@ -331,8 +331,8 @@ def _methods(tables: Tables, sealed: pd.DataFrame) -> Iterator[str]:
     if "open" in models:
         yield (
             "In an open loop requests are sent on a schedule, whether or not earlier ones have "
-            "been answered. Response times are compared only where the rate was kept and nobody "
-            "was at a limit."
+            "been answered. Response times are compared only where the rate was sustained and "
+            "nobody was at a limit."
         )
     if sealed["probe_requests"].notna().any():
         yield (

@@ -28,7 +28,9 @@ class Kind(StrEnum):
     TOO_FEW_REQUESTS = "too few requests for the percentile"
     ANOTHER_LIMIT = "another side was the limit"
     RATE_WAS_SET = "the load set the rate, so it is not the server's"
-    RAMP_WAS_KEPT = "the ramp was kept to its end, so the rows are those that were asked for"
+    RAMP_WAS_SUSTAINED = (
+        "the ramp was sustained to its end, so the rows are those that were asked for"
+    )
     CPUS_WERE_FULL = "its CPUs were full, so nothing could rise above"
 
 
@@ -105,20 +107,20 @@ def _at_its_limit(trials: pd.DataFrame) -> Obstacle | None:
 
 
 def _no_limit(trials: pd.DataFrame) -> Obstacle | None:
-    others = set(limits_of(trials[~_kept_without_cpu(trials)])) - {Limit.NONE}
+    others = set(limits_of(trials[~_sustained_without_cpu(trials)])) - {Limit.NONE}
     return _another_limit(trials, others) if others else None
 
 
-def _kept_without_cpu(trials: pd.DataFrame) -> pd.Series[bool]:
-    """Return a mask of the trials that kept an offered rate, but whose CPU use is unknown.
+def _sustained_without_cpu(trials: pd.DataFrame) -> pd.Series[bool]:
+    """Return a mask of the trials that sustained an offered rate, but whose CPU use is unknown.
 
     Files that were imported from elsewhere contain such trials. Their response times are compared,
     because there is no sign that server or generator was at a limit.
     """
-    kept = trials["load_model"].eq("open") & trials["dropped"].fillna(0).eq(0)
+    sustained = trials["load_model"].eq("open") & trials["dropped"].fillna(0).eq(0)
     is_imported = has_cause(trials, Cause.NO_CPU_KNOWN)
     is_imported |= has_cause(trials, Cause.GENERATOR_CPU_UNKNOWN)
-    return is_imported & kept
+    return is_imported & sustained
 
 
 def _work(_trials: pd.DataFrame) -> Obstacle | None:
@@ -132,7 +134,7 @@ def _room(trials: pd.DataFrame) -> Obstacle | None:
 
 def _limit_of_a_ramp(trials: pd.DataFrame) -> Obstacle | None:
     if _no_limit(trials) is None:
-        return Obstacle(Kind.RAMP_WAS_KEPT)
+        return Obstacle(Kind.RAMP_WAS_SUSTAINED)
     return _at_its_limit(trials)
 
 

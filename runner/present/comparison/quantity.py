@@ -16,7 +16,7 @@ class Need(StrEnum):
 
     SERVER_LIMIT = "the server was the limit of a closed load"
     """Needed by a rate, because the rate would otherwise not be the server's capacity."""
-    NO_LIMIT = "a rate was offered and kept, and nobody was at a limit"
+    NO_LIMIT = "a rate was offered and sustained, and nobody was at a limit"
     """Needed by a response time, because it would otherwise include the wait in a queue."""
     WORK = "the work was done"
     """Needed by a cost per request and by memory, which are valid whatever the limit was."""

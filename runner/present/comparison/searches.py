@@ -4,10 +4,10 @@ Each search (of one server in one block) ends in a bracket between two rates: th
 which the objective was kept, and the lowest rate at which it was broken. If the server was the
 limit of the step that broke the objective, or if nothing was the limit, the server's highest rate
 lies in this bracket. If the generator or the database was the limit, or if the limit is unknown,
-the server may be able to keep a higher rate, so the bracket has no upper end. The bracket has no
-upper end either if no step broke the objective. Over several searches, the median of the true
-highest rates lies between the median of the lower ends and the median of the upper ends. The median
-of the upper ends may be infinite.
+the server may be able to keep the objective at a higher rate, so the bracket has no upper end. The
+bracket has no upper end either if no step broke the objective. Over several searches, the median of
+the true highest rates lies between the median of the lower ends and the median of the upper ends.
+The median of the upper ends may be infinite.
 """
 
 import math
@@ -50,7 +50,7 @@ WHY: dict[str, str] = {
     Limit.GENERATOR: "k6 was the limit",
     RANGE_ENDS: "the search ended there",
 }
-"""Limit of the step that broke the objective -> why the server may keep a higher rate."""
+"""Limit of the step that broke the objective -> why the server's highest rate may be higher."""
 
 
 @dataclass(frozen=True)
@@ -94,12 +94,12 @@ def outcome(steps: pd.DataFrame) -> SearchOutcome:
 def answers(tables: Tables) -> pd.DataFrame:
     """Return one row per search and server, with the columns `ANSWER_COLUMNS`.
 
-    Each search finds the highest rate that the server keeps. The median of these rates over the
-    searches lies between kept_rps and broken_rps. With at least six searches, low_rps and high_rps
-    are the exact 95 % interval of the median, and `confidence` is the interval's coverage. With
-    fewer searches, low_rps and high_rps are the minimum and maximum, and `confidence` is NaN. A
-    rate of 0 means that no rate was kept. A rate of inf means that no upper end is known, usually
-    for the reason in `why_open`.
+    Each search finds the highest rate at which the server keeps the objective. The median of these
+    rates over the searches lies between kept_rps and broken_rps. With at least six searches,
+    low_rps and high_rps are the exact 95 % interval of the median, and `confidence` is the
+    interval's coverage. With fewer searches, low_rps and high_rps are the minimum and maximum, and
+    `confidence` is NaN. A rate of 0 means that no rate kept the objective. A rate of inf means that
+    no upper end is known, usually for the reason in `why_open`.
     """
     rows = []
     for cell in cells(tables, tables.searches()):
@@ -125,7 +125,9 @@ def answers(tables: Tables) -> pd.DataFrame:
 
 
 def words(row: Mapping[Any, Any]) -> str:
-    """Return the highest rate that a server keeps, with the reason if its upper end is unknown.
+    """Return the highest rate at which a server keeps an objective, as text.
+
+    If the upper end of this rate is unknown, the text contains the reason.
 
     Examples: `4,120`, `at least 1,542 (k6 was the limit)`, `less than 250`, `unknown (...)`.
     """
@@ -134,7 +136,7 @@ def words(row: Mapping[Any, Any]) -> str:
 
 
 def kept_words(row: Mapping[Any, Any], at_least: str, less_than: str) -> str:
-    """Return the highest rate that a server keeps.
+    """Return the highest rate at which a server keeps an objective, as text.
 
     `at_least` and `less_than` are the words or signs to print if only one end is known.
     """

@@ -72,13 +72,13 @@ def peaks(tables: Tables) -> Chart:
             for sweep, rate in zip(trials["sweep"], trials["rate_rps"], strict=True)
         ]
     )
-    kept = [
+    sustained = [
         cell
         for cell in cells(tables, compared(tables, named), "panel")
         if is_the_servers(cell.trials, PEAK_1S_AT_A_RATE)
     ]
     frame = tidy(
-        _point(cell, series) for cell, series in product(_at_one_rate(kept), COLUMN_OF_SERIES)
+        _point(cell, series) for cell, series in product(_at_one_rate(sustained), COLUMN_OF_SERIES)
     )
     shown = trials[named["panel"].isin(frame["panel"])] if len(frame) else trials
     return of_trials(
@@ -90,7 +90,7 @@ def peaks(tables: Tables) -> Chart:
         Axis("", "the server's CPU peaks over 1 s and 0.1 s in % of a core, and its CPU in ms"),
         MEAN_AND_BAR,
         "offered-rate trial",
-        nothing="No server kept a rate of this run, or the CPU was not sampled.",
+        nothing="No server sustained a rate of this run, or the CPU was not sampled.",
         kind="Dot plot",
         statistic="mean of the trials",
         noun="rate",
@@ -108,22 +108,22 @@ def _point(cell: ServerLoad, series: str) -> pd.DataFrame:
     return points(cell, series, [0.0], [found.value], [found.low], [found.high])
 
 
-def _at_one_rate(kept: list[ServerLoad]) -> list[ServerLoad]:
+def _at_one_rate(sustained: list[ServerLoad]) -> list[ServerLoad]:
     """Return the cells of each sweep at a single rate.
 
-    This is the rate that the largest number of servers kept. If several rates were kept by equally
-    many servers, it is the highest of these rates.
+    This is the rate that the largest number of servers sustained. If equally many servers sustained
+    several rates, it is the highest of these rates.
     """
     rows = pd.DataFrame(
         [
             (cell.trials["sweep"].iloc[0], float(cell.trials["rate_rps"].iloc[0]), cell.panel)
-            for cell in kept
+            for cell in sustained
         ],
         columns=["sweep", "rate_rps", "panel"],
     )
     counted = rows.value_counts().rename("servers").reset_index()
     best = counted.sort_values(["servers", "rate_rps"]).drop_duplicates("sweep", keep="last")
-    return [cell for cell in kept if cell.panel in set(best["panel"])]
+    return [cell for cell in sustained if cell.panel in set(best["panel"])]
 
 
 def _fact(noun: str, series: str, unit: str) -> Fact:

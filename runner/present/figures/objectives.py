@@ -57,8 +57,8 @@ def kept(tables: Tables) -> Chart:
     ]
     searched = [*ends, *trials["rate_rps"].dropna()]
     note = (
-        "Dotted, with an arrow: the server may keep more, because something else was the limit "
-        "when the objective broke."
+        "Dotted, with an arrow: the highest rate may be higher, because something else was the "
+        "limit when the objective broke."
     )
     searches = (
         "each search, from the highest rate that kept the objective to the lowest that broke it"
@@ -94,9 +94,9 @@ def _curves(tables: Tables, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Yield the points of each server and objective: its `median`, and one point per `search`.
 
     The point of a median has the median's interval as low and high. This point is solid if some
-    rate was kept and the highest rate has a known upper end. The row of this point also contains
-    the rate and the interval as texts. The point of a search has the bracket of the search as low
-    and high.
+    rate kept the objective and the highest such rate has a known upper end. The row of this point
+    also contains the rate and the interval as texts. The point of a search has the bracket of the
+    search as low and high.
     """
     for cell, row in zip(cells(tables, tables.searches()), table.to_dict("records"), strict=True):
         known = row["kept_rps"] > 0 and math.isfinite(row["broken_rps"])

@@ -137,7 +137,10 @@ def _register(
             "trial with rising rates",
             key=key,
             headings={
-                load: (load, _kept([cell for cell in shown if cell.panel == load], tables))
+                load: (
+                    load,
+                    _sustained_words([cell for cell in shown if cell.panel == load], tables),
+                )
                 for load in dict.fromkeys(cell.panel for cell in shown)
             },
             nothing="The tables of this run have no samples of these loads.",
@@ -193,22 +196,22 @@ def _by_second(found: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
     return means.reset_index()
 
 
-def _kept(shown: Sequence[ServerLoad], tables: Tables) -> str:
-    """Return words for the highest rate that each server kept under a load.
+def _sustained_words(shown: Sequence[ServerLoad], tables: Tables) -> str:
+    """Return words for the highest rate that each server sustained under a load.
 
     If this is not the last rate of the ramp, the words also name the server's limit.
     """
     by_rate: dict[float, list[str]] = {}
     for cell in shown:
-        rate_rps = spread(seconds.kept_rps(cell.trials, tables.throughput)).median
+        rate_rps = spread(seconds.sustained_rps(cell.trials, tables.throughput)).median
         is_whole = rate_rps == cell.trials["rate_rps"].iloc[0]
         limit = "" if is_whole else f" (limit: {limit_words(cell.trials)})"
         words = f"{cell.server}{limit}"
         by_rate.setdefault(rate_rps, []).append(words)
     texts = [
-        f"kept to {setting_text(rate)}/s: {', '.join(by_rate[rate])}"
+        f"sustained to {setting_text(rate)}/s: {', '.join(by_rate[rate])}"
         if rate
-        else f"never kept: {', '.join(by_rate[rate])}"
+        else f"never sustained: {', '.join(by_rate[rate])}"
         for rate in sorted(by_rate, reverse=True)
     ]
     return "; ".join(texts)
@@ -224,12 +227,12 @@ def _draw(chart: Chart, quantities: Sequence[Quantity]) -> Figure:
     """
     rows = list[style.PanelRow]()
     plans = list[tuple[str, tuple[Quantity, ...], tuple[str, str] | None]]()
-    for load, (_, kept) in chart.headings.items():
+    for load, (_, sustained) in chart.headings.items():
         of_load = chart.frame[chart.frame["panel"] == load]
         workload, _, rest = load.partition(", ")
         known = [each for each in quantities if of_load["series"].eq(each.heading).any()]
         height_in = max(PANEL_IN, LABEL_IN * of_load["server"].nunique())
-        lines = style.wrap(f"{rest}\n{kept}", style.SMALL_PT, style.WIDTH_IN - 0.3)
+        lines = style.wrap(f"{rest}\n{sustained}", style.SMALL_PT, style.WIDTH_IN - 0.3)
         several = [tuple(known[at : at + ACROSS]) for at in range(0, len(known), ACROSS)]
         for place, group in enumerate(several):
             first = place == 0
@@ -313,16 +316,16 @@ def _offered_ticks(ax: Axes, of_load: pd.DataFrame, *, ticks: bool) -> None:
 
 
 def _describe(chart: Chart, quantities: Sequence[Quantity]) -> str:
-    """Return the alternative text, with the rates that were kept and the peaks of each quantity.
+    """Return the alternative text, with the sustained rates and the peaks of each quantity.
 
     If the text would be too long, the last quantities are left out.
     """
     count = captions.plural(len(chart.servers), "server")
     head = f"Line charts (up) by seconds of rising rates (across), of {count}."
     parts = []
-    for load, (_, kept) in chart.headings.items():
+    for load, (_, sustained) in chart.headings.items():
         of_load = chart.frame[chart.frame["panel"] == load]
-        facts = [kept, *filter(None, (_peaks(of_load, each) for each in quantities))]
+        facts = [sustained, *filter(None, (_peaks(of_load, each) for each in quantities))]
         while len(part := f"In “{load}” {'; '.join(facts)}.") + len(head) >= LIMIT:
             facts.pop()
         parts.append(part)

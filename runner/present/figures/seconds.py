@@ -35,7 +35,7 @@ FEWEST_BEYOND = 10
 
 The relative standard error of a count of 10 requests is 1/sqrt(10) = 32 %.
 """
-KEPT = 0.98
+SUSTAINED_SHARE = 0.98
 """A step's rate is sustained if at least this share of its requests succeeds during the step."""
 SPARE = 2.0  # so many requests may also be missing, because they are under way when a step ends
 
@@ -185,12 +185,12 @@ def offered_steps(trials: pd.DataFrame) -> OfferedSteps:
     return OfferedSteps(edges_s, np.linspace(low, first["rate_rps"], number))
 
 
-def kept_rps(trials: pd.DataFrame, throughput: pd.DataFrame) -> list[float]:
+def sustained_rps(trials: pd.DataFrame, throughput: pd.DataFrame) -> list[float]:
     """Return, for each trial of one load, the highest rate up to which every step was sustained.
 
     The rate is 0 if the first step was not sustained. A step is sustained if enough of its requests
-    succeed before the step ends. The required number is the share `KEPT` of the step's requests,
-    minus `SPARE` requests.
+    succeed before the step ends. The required number is the share `SUSTAINED_SHARE` of the step's
+    requests, minus `SPARE` requests.
     """
     offered = offered_steps(trials)
     asked = offered.rates_rps * np.diff(offered.edges_s)
@@ -201,6 +201,6 @@ def kept_rps(trials: pd.DataFrame, throughput: pd.DataFrame) -> list[float]:
         # fall into the step before.
         succeeded = bins["requests"] - bins["failed"]
         good, _ = np.histogram(bins["t_s"] + 0.05, offered.edges_s, weights=succeeded)
-        steps = int(np.logical_and.accumulate(good >= KEPT * asked - SPARE).sum())
+        steps = int(np.logical_and.accumulate(good >= SUSTAINED_SHARE * asked - SPARE).sum())
         found.append(float(offered.rates_rps[steps - 1]) if steps else 0.0)
     return found

@@ -390,7 +390,7 @@ def _dots(frame: pd.DataFrame, unit: str, y: Axis) -> Shape:
     return Shape(
         _percentile_finding(frame, unit),
         "Numbers: the generator's p50, p90 and p99. Grey marks below: the probe's p50 and p95. "
-        "Hollow: the rate was not kept, or a trial has another verdict than offered.",
+        "Hollow: the rate was not sustained, or a trial has another verdict than offered.",
         "means of the generator's p50, p90 and p99 and the probe's p50 and p95",
         lambda chart: draw_dots(chart, _groups(chart, unit), [y]),
     )

@@ -126,7 +126,7 @@ def full():
         (PEAK_1S, {}, Kind.CPUS_WERE_FULL, None, False),
         (PEAK_1S, {"verdict": "generator-bound"}, None, None, False),
         (ROWS, {}, None, None, False),
-        (ROWS, {"verdict": "offered"}, Kind.RAMP_WAS_KEPT, None, False),
+        (ROWS, {"verdict": "offered"}, Kind.RAMP_WAS_SUSTAINED, None, False),
     ],
 )
 def test_what_stands_in_the_way_of_a_quantity(full, quantity, change, kind, limit, is_floor):

@@ -339,19 +339,19 @@ def test_ramps_have_the_highest_and_the_lowest_peak(name: str) -> None:
         assert re.search(found, text), (panel, high, low)
 
 
-def test_ramps_say_what_was_kept_and_who_was_the_limit() -> None:
+def test_ramps_say_what_was_sustained_and_who_was_the_limit() -> None:
     stored = tables_of("three of a database")
     text = text_of("inserts-over-time", stored)
     assert (
-        "kept to 5,000/s: axum; kept to 4,000/s: gin (limit: server); kept to 3,500/s: echo "
-        "(limit: generator)"
+        "sustained to 5,000/s: axum; sustained to 4,000/s: gin (limit: server); "
+        "sustained to 3,500/s: echo (limit: generator)"
     ) in text
     assert "server CPU peaks" in text and "(dashed: 100 %)" in text
-    unkept = replace(
+    unsustained = replace(
         stored, throughput=stored.throughput.assign(failed=stored.throughput["requests"])
     )
-    assert "never kept: axum (limit: none), echo (limit: generator)" in text_of(
-        "inserts-over-time", unkept
+    assert "never sustained: axum (limit: none), echo (limit: generator)" in text_of(
+        "inserts-over-time", unsustained
     )
     assert "(dashed: 50.0)" in text_of("inserts-pool-and-memory", stored)
 

@@ -19,7 +19,7 @@ from scipy.stats import gmean
 from runner.digest.verdict import judge
 from runner.present.answers import inserts, summary
 from runner.present.chart.value import charts, made
-from runner.present.figures.seconds import kept_rps
+from runner.present.figures.seconds import sustained_rps
 from runner.present.frames import Tables, limit_words
 from runner.present.look import captions
 from runner.present.notebook.pages import open_report
@@ -68,16 +68,17 @@ def test_the_rate_over_the_ramp_beside_the_offered_one(three: Tables) -> None:
         ((at, offered),) = lines(figure, ANSWERED, "bound")
         assert np.interp(4.5, at, offered) == known.offered(4) and offered[-1] == known.LAST_RPS
     assert (
-        "kept to 5,000/s: axum; kept to 4,000/s: gin (limit: server); kept to 3,500/s: echo "
-        "(limit: generator)"
+        "sustained to 5,000/s: axum; sustained to 4,000/s: gin (limit: server); "
+        "sustained to 3,500/s: echo (limit: generator)"
     ) in words(figure)
     ramps = three.ramps(database=True)
-    kept = {
-        server: kept_rps(trials, three.throughput) for server, trials in ramps.groupby("server")
+    sustained = {
+        server: sustained_rps(trials, three.throughput)
+        for server, trials in ramps.groupby("server")
     }
-    assert kept == {"axum": [5000.0] * 3, "gin": [4000.0] * 3, "echo": [3500.0] * 3}
+    assert sustained == {"axum": [5000.0] * 3, "gin": [4000.0] * 3, "echo": [3500.0] * 3}
     none = three.throughput.assign(failed=three.throughput["requests"])
-    assert kept_rps(ramps.head(1), none) == [0.0]
+    assert sustained_rps(ramps.head(1), none) == [0.0]
     static = picture("static-over-time", three)
     assert lines(static, ANSWERED, "gin")[0][1][-1] == 4200
     assert "PostgreSQL" not in words(static)
@@ -214,7 +215,8 @@ def test_the_answer_ranks_only_servers_that_were_the_limit() -> None:
         "(limit: pool)." in text
     )
     assert (
-        f"{RAMP_LOAD}: kept to its end in every trial by actix, axum, hyper, gnet, nethttp;" in text
+        f"{RAMP_LOAD}: sustained to its end in every trial by actix, axum, hyper, gnet, nethttp;"
+        in text
     )
     assert (
         "echo 3,500/s (limit: generator), fiber 4,500/s (limit: server), gin 4,000/s (limit: "

@@ -162,12 +162,13 @@ def test_curves_have_the_known_percentiles_up_to_the_sample(tables: Tables) -> N
 
 def test_a_rate_is_sustained_only_if_most_trials_sustain_it(tables: Tables) -> None:
     axum = swept_axum(tables)
-    for unsustained, kept in ((2, True), (3, False)):
+    for unsustained, is_sustained in ((2, True), (3, False)):
         trials = axum.copy()
         rows = trials[axum["rate_rps"] == 2000].index[:unsustained]
         trials.loc[rows, ["sustained", "verdict"]] = [0.0, "inconclusive"]
         row = Sweep(trials).outcomes.set_index("rate_rps").loc[2000.0]
-        assert bool(row["sustained"]) is kept and not row["offered"] and row["letter"] == "?"
+        assert bool(row["sustained"]) is is_sustained
+        assert not row["offered"] and row["letter"] == "?"
 
 
 def test_points_show_what_was_offered_limited_and_not_sustained(tables: Tables) -> None:
@@ -241,7 +242,7 @@ def test_the_title_of_a_sweep_says_what_was_sustained(tables: Tables) -> None:
     )
 
 
-def test_peaks_are_shown_at_the_highest_rate_that_all_kept(tables: Tables) -> None:
+def test_peaks_are_shown_at_the_highest_rate_that_all_sustained(tables: Tables) -> None:
     """Peaks are shown at the highest rate at which every server's verdict is "offered".
 
     In this run the verdict is "offered" up to 80 % of a server's capacity. echo has the smallest

@@ -300,10 +300,10 @@ def test_of_two_ramps_a_claim_is_judged_on_the_one_that_serves(
     can do, so only the second ramp shows how many rows a server can store. If axum was held back by
     the pool of database connections, axum's number of rows is only a lower bound.
     """
-    kept = build(
+    sustained = build(
         World({("gnet", "insert-ramp", "rows_inserted"): factor}, first_second={"gnet": 3.0})
     )
-    ramps = kept.trials[kept.trials["workload"].eq("devices-insert-ramp")]
+    ramps = sustained.trials[sustained.trials["workload"].eq("devices-insert-ramp")]
     beyond = ramps.assign(
         trial_id=ramps["trial_id"] + "-beyond",
         **{
@@ -313,7 +313,7 @@ def test_of_two_ramps_a_claim_is_judged_on_the_one_that_serves(
         verdict=np.where(ramps["server"] == "axum", f"{axums}-bound", "server-bound"),
         verdict_cause=Cause.POOL_EXHAUSTED.value,
     )
-    both = replace(kept, trials=pd.concat([kept.trials, beyond], ignore_index=True))
+    both = replace(sustained, trials=pd.concat([sustained.trials, beyond], ignore_index=True))
     rows, start = (judge(name, both) for name in ("gnet-more-rows", "gnet-latency-starts-high"))
     assert (rows.outcome, start.outcome) == (outcome, HOLDS)
     assert [["4,000" in each.load for each in part.cells] for part in rows.parts] == [[True, True]]
