@@ -476,9 +476,9 @@ def _percentiles(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
             ["source", "test"], sort=False
         ):
             count = len(group.query(same))
-            if count > max(
-                2, len(group) // 2
-            ):  # one finding for the test if most of its rows have equal numbers
+            # If the two columns are equal in most rows of a test, yield one finding for the test
+            # instead of one for each row.
+            if count > max(2, len(group) // 2):
                 said = (
                     f"{NAMES[one]} and {NAMES[other]} are the same in {count} of {len(group)} "
                     f"rows{stands_in}"

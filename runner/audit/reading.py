@@ -155,8 +155,8 @@ class _Secure(urllib.request.HTTPRedirectHandler):
 def fetch(address: str) -> bytes:
     """Return the content of an https address, at most one byte more than `MOST_BYTES`.
 
-    Follow only redirections to https. Raise LabError if the download fails, takes longer than
-    `FETCH_S` seconds, or if the server sends nothing for so long.
+    Follow only redirections to https. Raise LabError if the download fails, if it takes longer
+    than `FETCH_S` seconds in all, or if the server is silent for `FETCH_S` seconds.
     """
     began = time.monotonic()
     data = bytearray()

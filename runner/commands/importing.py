@@ -103,9 +103,9 @@ def import_(
 
 
 def _for_each(files: list[Path], values: list[T], option: str) -> list[T]:
-    """Return one value for each file.
+    """Return one value for each file; a single `--name` applies to all files.
 
-    Raise LabError unless there are as many values as files. A single --name applies to all files.
+    Raise LabError if the number of values differs from that of the files in any other case.
     """
     if len(values) == len(files):
         return values

@@ -167,7 +167,11 @@ def digest_imported(
 
 
 _NO_URL = {("", "", "")}
-"""What labels of checks have as (method, name, url), because a check belongs to no request."""
+"""The (method, name, url) of every label that belongs to a check.
+
+All three are empty, because a check belongs to no request. So such a label is not counted as an
+endpoint.
+"""
 _ITERATIONS_S = """
     SELECT coalesce(max(end_ns) - min(end_ns - (length_ms * 1e6)::BIGINT), 0) / 1e9 FROM iterations
 """

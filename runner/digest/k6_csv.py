@@ -44,7 +44,7 @@ def csv_lines(blocks: Iterator[bytes]) -> Lines:
 
 
 class _WrongValueError(Exception):
-    """A metric of k6 has a value that k6 does not write."""
+    """A value of one of k6's own metrics is not a finite number of 0 or more: k6 did not write it."""
 
 
 @dataclass(frozen=True)

@@ -232,9 +232,10 @@ def limited(cell: Cell) -> bool:
 
 
 def others_share(measurement: Measurement, taken_pct: float | None) -> float:
-    """Return the share of CPU time used by programs outside the trial.
+    """Return the share of CPU time that programs outside the trial used.
 
-    Return 0 if the machine has CPUs that the trial does not use, because programs can run there.
+    If the machine has CPUs that the trial does not use, return 0: other programs can run on these
+    CPUs, so they are not taken to disturb the trial.
     """
     if measurement.cpus > measurement.placement.cpus:
         return 0.0

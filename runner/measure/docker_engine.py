@@ -173,9 +173,9 @@ def _pulled(client: DockerClient, official: str) -> bool:
 
 LABEL = "web-bench-lab"
 RUNNER = f"{LABEL}.runner"
-"""Label with the identity of the process that started a container.
+"""Name of the label that stores the identity of the process that started a container.
 
-It shows whether that process still lives.
+With this identity, `sweep` checks whether that process still lives.
 """
 MEMORY_BYTES = 2 * 1024**3
 PIDS = 1024

@@ -141,7 +141,10 @@ class _Live:
     """Number of users that follows from the warm-up, if an open load does not name a number."""
     slices: list[Slice] = field(default_factory=list)
     stored: list[DatabaseUse] = field(default_factory=list)
-    """Database counters of each load; `after` is read once the server has been stopped."""
+    """Database counters before each load; here `after` only repeats `before`.
+
+    `_stop` reads the final counters, and puts them into `slices`.
+    """
     probed: list[ProbeSeries] = field(default_factory=list)
     died: int | None = None
     exit_code: int | None = None  # exit code and kills are known once the server has been stopped

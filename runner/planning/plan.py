@@ -61,12 +61,12 @@ def cells_of(load: Load, workload: Workload, servers: Sequence[Server]) -> list[
 
 
 def plan_trials(campaign: Campaign, servers: Sequence[Server]) -> list[Trial]:
-    """Return the trials as randomised complete blocks: each block contains every cell once.
+    """Return the trials as randomised blocks.
 
-    The order within a block is random, but `campaign.seed` determines it. The shuffle decides which
-    places of a block belong to a search. The search's steps take these places in ascending order,
-    because each step depends on the results of the steps before it. The trials of a session, one
-    per server, follow each other.
+    Block n contains, once, each cell whose load has at least n repeats. `campaign.seed` determines
+    the random order within a block. In this order the steps of a search exchange their positions,
+    so that they run in ascending order, because each step depends on the results of the steps
+    before it. The trials of a session, one per server, follow each other.
     """
     cells = [
         (load.repeats, cell)

@@ -84,7 +84,7 @@ def changed_file(begun: Manifest, inputs: Mapping[str, str]) -> str | None:
     now = begun.model_copy(update={"inputs": dict(inputs)})
     for difference in begun.differences_from(now):
         if difference.here is not None:
-            return f"The run cannot continue: {difference.what} has changed since it began"
+            return f"The run cannot continue: {difference.what} has changed since the run began"
     return None
 
 

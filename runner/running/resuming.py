@@ -79,7 +79,7 @@ def rest_of(run: RunFolder, planned: Sequence[Trial], most_attempts: int) -> Res
 def _unplanned(states: Mapping[str, State], planned: Sequence[Trial]) -> Sequence[Trial]:
     begun = [name for name in states if ".a" not in name]
     if begun != [trial.trial_id for trial in planned[: len(begun)]]:
-        raise cannot_go_on("a server.toml or a workload has changed since it began")
+        raise cannot_go_on("a server.toml or a workload has changed since the run began")
     return planned[len(begun) :]
 
 
@@ -132,10 +132,10 @@ def require_same_setting(begun: Manifest, setting: Setting) -> None:
         if difference.condition is Condition.IDLE_CPUS:
             why = setting.opened.idle.problem or "another state was requested"
             raise cannot_go_on(
-                f"the state of its idle CPUs was {difference.here_in_words} when it began, "
+                f"the state of its idle CPUs was {difference.here_in_words} when the run began, "
                 f"which is not possible now ({why})"
             )
-        raise cannot_go_on(f"its {_noun(difference)} has changed since it began")
+        raise cannot_go_on(f"its {_noun(difference)} has changed since the run began")
 
 
 def require_same_servers(begun: Manifest, prepared: Prepared) -> None:
@@ -148,13 +148,13 @@ def require_same_servers(begun: Manifest, prepared: Prepared) -> None:
             "database": prepared.database,
         }
     )
-    nouns = {Condition.BINARY: "artifact", Condition.IMAGE: "image"}
+    nouns = {Condition.BINARY: "binary", Condition.IMAGE: "image"}
     for difference in _unlike(begun, now):
         noun = nouns.get(difference.condition)
         if noun is not None:
             values = f"{str(difference.here)[:19]} then, {str(difference.there)[:19]} now"
             raise cannot_go_on(
-                f"the {noun} of {difference.what} has changed since it began ({values})"
+                f"the {noun} of {difference.what} has changed since the run began ({values})"
             )
 
 

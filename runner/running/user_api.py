@@ -628,11 +628,11 @@ def why_not_same(api: UserApi, run: RunFolder) -> str | None:
     for name, digest in api.files:
         path = run.scripts / COPY / name
         if _has_changed(path, digest):
-            return f"{path} has changed since it began"
+            return f"{path} has changed since the run began"
     certificates = ((api.ca, api.ca_sha256), (api.certificate, api.certificate_sha256))
     for file, known_sha256 in certificates:
         if file is not None and _has_changed(lab_root() / file, known_sha256):
-            return f"{file} has changed since it began"
+            return f"{file} has changed since the run began"
     if api.url is not None and api.process is None:
         return (
             "the lab does not know the process that it loaded, so a restart of the server "

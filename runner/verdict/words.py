@@ -324,5 +324,5 @@ def _of_the_quotas(evidence: Evidence) -> list[str]:
         held_pct = 100 * evidence.generator_throttled_share
         parts.append(f"a quota held the generator back {held_pct:.0f} % of the time")
     if evidence.throttled_share is None and evidence.server_share is not None:
-        parts.append("whether a CPU quota held the server back is not known")
+        parts.append("it is not known whether a CPU quota held the server back")
     return parts

@@ -384,7 +384,10 @@ def under_way(root, hosts, *what, under=LONG, begun=loads, **user):
 
 @contextlib.contextmanager
 def reached(fleet, engine, home):
-    """Let the engines be reached by TLS (`tcp`) or by ssh; yield the user's variables."""
+    """Make the engines of the hosts reachable by TLS (`tcp`) or by ssh.
+
+    Yield the environment variables that `bench` needs for this; for `tcp` it needs none.
+    """
     if engine == "tcp":
         yield {}
         return

@@ -274,7 +274,7 @@ def test_what_is_not_known_of_throttling_is_null_and_said():
     assert math.isnan(metrics["server_throttled_pct"]) and found.throttled_share is None
     verdict = judge(found)
     assert verdict.limit is Limit.UNKNOWN
-    assert "whether a CPU quota held the server back is not known" in reason(verdict)
+    assert "it is not known whether a CPU quota held the server back" in reason(verdict)
 
 
 def test_unknown_cpu_of_the_generator_is_not_0():

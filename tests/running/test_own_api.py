@@ -350,7 +350,7 @@ def test_an_interrupted_run_goes_on_with_the_same_process_only(root):
     with tiny(5, port=port):
         assert "is not the one with which it began" in refused()
     (copy / "script" / "files" / "my.js").write_text("export default function () {}")
-    assert "has changed since it began" in refused()
+    assert "has changed since the run began" in refused()
 
 
 @pytest.mark.load

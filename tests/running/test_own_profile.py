@@ -75,7 +75,7 @@ def reference_binary():
 def test_a_folder_s_container_is_profiled_by_name(root):
     """The profile of a program in a container names the program's functions.
 
-    The container's image contains only the program.
+    It does so although the container's image contains nothing but the program.
     """
     folder = root / "mine"
     folder.mkdir()

@@ -132,7 +132,7 @@ def test_a_changed_sealed_file_stops_a_resumed_run(copied, resumed):
 def test_a_plan_that_is_not_that_of_the_run_is_refused(copied, resumed):
     run = copied("replanned")
     run.journal.write_text(run.journal.read_text().replace(CLOSE, CLOSE.replace("c4", "c8")))
-    resumed("replanned", 2, "a server.toml or a workload has changed since it began")
+    resumed("replanned", 2, "a server.toml or a workload has changed since the run began")
 
 
 @pytest.mark.fault(
@@ -144,7 +144,7 @@ def test_a_run_does_not_go_on_with_other_files(finished, copied, resumed):
     before = script.read_text()
     script.write_text(before + "# changed\n")
     try:
-        resumed("other-files", 2, "fake/server.py has changed since it began")
+        resumed("other-files", 2, "fake/server.py has changed since the run began")
     finally:
         script.write_text(before)
 
@@ -185,23 +185,23 @@ def test_a_run_is_not_resumed_on_another_machine(finished, copied, resumed):
         cut_off=True,
         machine=finished.manifest["machine"] | {"cpu_model": "Another CPU"},
     )
-    resumed("elsewhere", 2, "its machine has changed since it began")
+    resumed("elsewhere", 2, "its machine has changed since the run began")
 
 
 OTHERS = {
-    "tool": ({"tools": {"k6": "0.1", "wrk": "0.1"}}, "its wrk has changed since it began"),
+    "tool": ({"tools": {"k6": "0.1", "wrk": "0.1"}}, "its wrk has changed since the run began"),
     "CPUs": (
         {"placement": {"server": [97], "generator": [98]}},
-        "its CPU placement has changed since it began",
+        "its CPU placement has changed since the run began",
     ),
     "idle CPUs": ({"idle": "both"}, "its idle CPUs was both when it began"),
     "binary": (
         {"artifacts": {"fake": "a" * 64}},
-        f"the artifact of fake has changed since it began ({'a' * 19} then, None now)",
+        f"the binary of fake has changed since the run began ({'a' * 19} then, None now)",
     ),
     "image": (
         {"images": {"fake": "sha256:" + "b" * 64}},
-        f"the image of fake has changed since it began (sha256:{'b' * 12} then, None now)",
+        f"the image of fake has changed since the run began (sha256:{'b' * 12} then, None now)",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Make random samples and a summary like those of k6, and digest such files."""
+"""Random samples and a fixed summary in the formats of k6, and functions that digest samples."""
 
 import json
 import random

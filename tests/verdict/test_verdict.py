@@ -398,7 +398,7 @@ VERDICTS = [
     (
         evidence(throttled_share=None),
         "inconclusive",
-        "whether a CPU quota held the server back is not known",
+        "it is not known whether a CPU quota held the server back",
     ),
     (evidence(throttled_share=None, server_share=0.95), "server-bound", "back is not known"),
     (

@@ -39,7 +39,10 @@ class CpuFile:
 
     path: Path
     columns: Mapping[str, str] | None = None
-    """Columns of a CSV, as --map names them; None for one of the FORMATS."""
+    """What `--map` says: the lab's name of a column -> its name in the CSV.
+
+    None if the file is in one of the FORMATS.
+    """
     server: str | None = None
     """Name of the server's process or container; None if the file is about a single one."""
 

@@ -25,8 +25,8 @@ def columns_of(text: str) -> dict[str, str]:
     pairs = dict(each.partition("=")[::2] for each in text.split(","))
     if not {"time", "cpu"} <= set(pairs) <= set(KEYS) or not all(pairs.values()):
         raise LabError(
-            f"--map {text} is not valid: write time=COLUMN,cpu=COLUMN, and memory=COLUMN or "
-            "name=COLUMN if there are such columns."
+            f"--map {text} is not valid: write `time=COLUMN,cpu=COLUMN`. If the file has such "
+            "columns, append `,memory=COLUMN` or `,name=COLUMN`, or both."
         )
     return pairs
 

@@ -342,8 +342,8 @@ def _missing(known: pd.DataFrame, more: Mapping[str, str]) -> Iterator[str]:
         untimed := int(timed["first_byte_p50_ms"].isna().sum())
     ):
         yield (
-            "first byte: no request was answered, or the run is of an earlier version, in "
-            f"{plural(untimed, 'row')}."
+            f"No time to the first byte in {plural(untimed, 'row')}: no request was answered, or "
+            "an earlier version of the lab made the run."
         )
 
 

@@ -36,7 +36,10 @@ def ratios(tables: Tables) -> Chart:
         "Who is ahead, and by how much",
     )
     if known.empty:
-        few = f"This run has no load with two servers of {FEWEST_TRIALS} trials each to compare."
+        few = (
+            "This run has no ratio. A ratio needs a load under which two servers have "
+            f"{FEWEST_TRIALS} trials each, and verdicts that allow the comparison."
+        )
         none = captions.unsealed(tables.trials, "trial")
         return empty(title, few if is_sealed(tables.trials).any() else none)
     groups = _groups(known, identities(tables.trials))

@@ -116,7 +116,8 @@ def ratios_of_servers(tables: Tables) -> Iterator[Block]:
     linear = ratios.linearity(tables)
     if found.empty:
         yield Paragraph(
-            "No load has two servers with five trials each, which a ratio with an interval needs."
+            "A ratio with an interval needs five trials of each of two servers under one load, and "
+            "no load has them."
         )
         return
     yield TextTable(found)

@@ -77,7 +77,7 @@ class OurMetric:
 
     @property
     def name(self) -> str:
-        """The metric's name without the unit, for a ratio: `p50`, `CPU peak over 1 s`."""
+        """The metric's name without its unit, because a ratio has none: `p50`, `CPU peak over 1 s`."""
         name = self.words.split(",", maxsplit=1)[0]
         return f"{name} over {self.window}" if self.window else name
 

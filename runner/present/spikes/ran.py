@@ -270,5 +270,8 @@ def _stands_out(node: _Node, root: _Node) -> bool:
 
 
 def in_order(timelines: Sequence[Timeline]) -> list[Timeline]:
-    """Return the timelines sorted by their highest spike, the most prominent spike first."""
+    """Return the timelines in descending order of the height of their highest spike.
+
+    Equal heights are in the order of the servers' names.
+    """
     return sorted(timelines, key=lambda each: (-each.highest, each.server))
