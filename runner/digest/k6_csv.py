@@ -44,7 +44,10 @@ def csv_lines(blocks: Iterator[bytes]) -> Lines:
 
 
 class _WrongValueError(Exception):
-    """A value of one of k6's own metrics is not a finite number of 0 or more: k6 did not write it."""
+    """A value of one of k6's own metrics is not a finite number of 0 or more.
+
+    So k6 did not write the line.
+    """
 
 
 @dataclass(frozen=True)

@@ -180,8 +180,9 @@ def stitched(raw: Mapping[str, Counter], windows: Sequence[Window]) -> dict[str,
     for subject, counter in raw.items():
         pieces: list[dict[str, Floats]] = []
         for window, offset in zip(windows, offsets[:-1], strict=True):
-            # Each slice has a new generator process, whose counters begin at 0. Rows long before the
-            # slice belong to the process of the previous slice, so a generator's margin is smaller.
+            # Each slice has a new generator process, whose counters begin at 0. Rows long before
+            # the slice belong to the process of the previous slice, so a generator's margin is
+            # smaller.
             margin_s = MARGIN_S / 5 if subject.startswith("generator") else MARGIN_S
             piece = _piece(counter, window, windows[0].begin_mono_ns, margin_s)
             pieces += [{**piece, "t_s": piece["t_s"] + offset}] if piece else []

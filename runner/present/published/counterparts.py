@@ -77,7 +77,10 @@ class OurMetric:
 
     @property
     def name(self) -> str:
-        """The metric's name without its unit, because a ratio has none: `p50`, `CPU peak over 1 s`."""
+        """The metric's name without its unit: `p50`, `CPU peak over 1 s`.
+
+        A ratio has no unit.
+        """
         name = self.words.split(",", maxsplit=1)[0]
         return f"{name} over {self.window}" if self.window else name
 
