@@ -168,7 +168,10 @@ def test_a_run_that_loses_its_script_or_ledger_or_watchdog(tmp_path):
     before = script.read_text()
     script.write_text(before + "# another one\n")
     lab.go()
-    said = "fake/server.py has changed since the run began: restore the file. Then continue with `bench run"
+    said = (
+        "fake/server.py has changed since the run began: restore the file. Then continue with "
+        "`bench run"
+    )
     assert said in lab.ended(1)
     assert not (lab.run / "trials" / f"b03-{CELL}").exists()
     script.write_text(before)
