@@ -312,6 +312,129 @@ def test_a_loop_of_nighthawk_may_be_limited_by_its_rate(offered_rps: int, remark
     assert len(audit(read(_nighthawk(offered_rps))).findings) == remarks
 
 
+def test_workers_of_nighthawk_that_are_as_many_as_cpus_are_counted() -> None:
+    """With `--concurrency auto`, three workers offer 50 requests/s each over two connections each.
+
+    Older versions give the lowest and the highest time only as percentiles.
+    """
+    report = json.loads(_nighthawk(50))
+    report["options"] |= {"concurrency": "auto", "connections": 2}
+    (result,) = report["results"]
+    result["counters"][0]["value"] = "1500"
+    times = result["statistics"][0]["percentiles"]
+    times += [{"percentile": 0, "duration": "0.0002s"}, {"percentile": 1, "duration": "0.004s"}]
+    report["results"] = [*({"name": f"worker_{number}"} for number in range(3)), result]
+    text = json.dumps(report)
+    rows = read(text)
+    expected = {"connections": 6, "target_rate": 150, "rate": 150, "min_ms": 0.2, "max_ms": 4}
+    assert {name: rows[name][0] for name in expected} == pytest.approx(expected)
+    assert grave(rows) == []
+
+
+NIGHTHAWK_TEXT = """Nighthawk - A layer 7 protocol benchmarking tool.
+
+Queueing and connection setup latency (400 samples)
+  min: 0s 000ms 010us | mean: 0s 000ms 020us | max: 0s 003ms 000us | pstdev: 0s 000ms 150us
+
+  Percentile  Count       Value
+  0.5         200         0s 000ms 015us
+
+Request start to response end (400 samples)
+  min: 0s 012ms 500us | mean: 0s 021ms 250us | max: 1s 030ms 001us | pstdev: 0s 009ms 000us
+
+  Percentile  Count       Value
+  0.5         200         0s 020ms 125us
+  0.75        300         0s 024ms 000us
+  0.9         360         0s 030ms 750us
+  0.95        380         0s 035ms 000us
+  0.990625    397         0s 090ms 500us
+
+Response body size in bytes (400 samples)
+  min: 20 | mean: 20.0 | max: 20 | pstdev: 0.0
+
+Counter                                 Value       Per second
+benchmark.http_2xx                      390         39.00
+benchmark.http_5xx                      8           0.80
+benchmark.pool_overflow                 3           0.30
+benchmark.stream_resets                 2           0.20
+upstream_rq_total                       400         40.00
+"""
+
+
+def test_nighthawks_text_has_its_numbers() -> None:
+    rows = read(f"# one run\n\n{NIGHTHAWK_TEXT}")
+    expected = {
+        "requests": 400,
+        "errors": 10,
+        "rate": 40,
+        "min_ms": 12.5,
+        "mean_ms": 21.25,
+        "p50_ms": 20.125,
+        "p90_ms": 30.75,
+        "p95_ms": 35,
+        "p99_ms": 90.5,
+        "max_ms": 1030.001,
+    }
+    assert {name: rows[name][0] for name in expected} == pytest.approx(expected)
+    assert list(rows["tool"]) == ["nighthawk"]
+    twice = read(NIGHTHAWK_TEXT + NIGHTHAWK_TEXT.replace("mean: 0s 021ms", "mean: 0s 022ms"))
+    assert list(twice["mean_ms"]) == [21.25, 22.25]
+
+
+def _crank(latencies: dict[str, float], **job: object) -> dict[str, object]:
+    """Return the jobs of a report of crank about 10,000 requests/s over 100 connections.
+
+    The mean response time is 10 ms, so that Little's law holds.
+    """
+    results = {"bombardier/rps/mean": 10_000, "bombardier/requests": 100_000}
+    times = {f"bombardier/latency/{name}": value for name, value in latencies.items()}
+    load = {"results": results | times, **job}
+    return {"jobs": {"application": {"results": {"benchmarks/cpu": 50}}, "load": load}}
+
+
+RAW = {
+    "spec": {"numberOfConnections": 100},
+    "result": {
+        "latency": {"mean": 10_000, "max": 90_000, "percentiles": {"99": 20_000}},
+        "rps": {"mean": 10_000},
+        "timeTakenSeconds": 10,
+        "req2xx": 100_000,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        {"jobResults": _crank({"mean": 10_000, "max": 90_000})},
+        {"jobResults": _crank({"mean": 10, "max": 90, "50": 9, "99": 20})},
+        _crank(
+            {"mean": 10_000, "max": 90_000},
+            metadata=[{"name": "bombardier/latency/mean", "description": "Mean latency (us)"}],
+        ),
+        _crank(
+            {"mean": 10, "max": 90},
+            metadata=[{"name": "bombardier/latency/mean", "description": "Mean latency (ms)"}],
+        ),
+    ],
+    ids=["an old version", "a new version", "stored in us", "stored in ms"],
+)
+def test_latencies_of_crank_are_in_the_unit_of_its_version(report: dict[str, object]) -> None:
+    rows = read(json.dumps(report))
+    assert (rows["mean_ms"][0], rows["max_ms"][0], rows["cpu_pct"][0]) == (10, 90, 50)
+    assert audit(rows).findings == ()
+
+
+@pytest.mark.parametrize("unit", [1, 1000], ids=["ms", "us"])
+def test_crank_has_the_connections_and_percentiles_of_bombardiers_report(unit: int) -> None:
+    report = _crank({"mean": 10 * unit, "max": 90 * unit})
+    report["jobs"]["load"]["results"]["bombardier/raw"] = [RAW]  # type: ignore[index]
+    rows = read(json.dumps(report))
+    expected = {"mean_ms": 10, "p99_ms": 20, "max_ms": 90, "connections": 100, "duration_s": 10}
+    assert {name: rows[name][0] for name in expected} == pytest.approx(expected)
+    assert list(rows["tool"]) == ["bombardier"]
+
+
 def test_metrics_of_k6_with_thresholds_have_marks() -> None:
     marked = re.sub(r"^ {4}( *)http_req", r"  ✗ \1http_req", sample("k6.txt"), flags=re.M)
     assert "✗" in marked

@@ -191,8 +191,9 @@ def fortio(data: JsonObject, source: str) -> Iterator[Row]:
 def nighthawk(data: JsonObject, source: str) -> Iterator[Row]:
     """Yield a row for the global result of Nighthawk's JSON output."""
     options = dict_of(data.get("options"))
-    workers = as_number(options.get("concurrency"))
-    for result in dicts_of(data.get("results")):
+    results = dicts_of(data.get("results"))
+    workers = _workers_of_nighthawk(options, results)
+    for result in results:
         if result.get("name") != "global":
             continue
         statistics = {str(each.get("id")): each for each in dicts_of(result.get("statistics"))}
@@ -208,21 +209,20 @@ def nighthawk(data: JsonObject, source: str) -> Iterator[Row]:
         duration_s = as_number(str(duration).removesuffix("s"))
         requests = plus(counted(answers), failed)
         rate = requests / duration_s if duration_s > 0 else math.nan
-        target_rate = as_number(options.get("requests_per_second")) * (workers or 1)
+        target_rate = as_number(options.get("requests_per_second")) * workers
         is_closed = options.get("open_loop") is False and not rate >= REACHED * target_rate
         yield {
             "test": source,
             "subject": source,
             "tool": "nighthawk",
             "load_model": CLOSED_OR_LIMITED if is_closed else "open",
-            "connections": as_number(options.get("connections")) * (workers if workers > 0 else 1),
+            "connections": as_number(options.get("connections")) * workers,
             "target_rate": target_rate,
             "protocol": "h2" if "HTTP2" in str(options.get("protocol") or "") else "",
             "mean_ms": latency.get("mean"),
             "stdev_ms": latency.get("pstdev"),
-            "min_ms": latency.get("min"),
-            "max_ms": latency.get("max"),
-            **_nearest_percentiles(latency),
+            **_extremes(latency),
+            **nearest_percentiles(latency),
             "rate": rate,
             "duration_s": duration_s,
             "requests": requests,
@@ -238,7 +238,33 @@ NEAR = 0.001
 """A percentile of Nighthawk is used as one of our percentiles if it differs by at most this."""
 
 
-def _nearest_percentiles(latency: JsonObject) -> Row:
+def _workers_of_nighthawk(options: JsonObject, results: list[JsonObject]) -> float:
+    """Return the number of workers, each of which has the connections and the rate of the options.
+
+    The option `concurrency` may be `auto`. But if there are several workers, each has a result of
+    its own.
+    """
+    found = sum(str(each.get("name")).startswith("worker_") for each in results)
+    stated = as_number(options.get("concurrency"))
+    return found or (stated if stated > 0 else 1.0)
+
+
+def _extremes(latency: JsonObject) -> Row:
+    """Return the lowest and the highest response time of Nighthawk's statistic.
+
+    Older versions give them only as the percentiles 0 and 1.
+    """
+    by_percentile = {
+        as_number(each.get("percentile")): each.get("duration")
+        for each in dicts_of(latency.get("percentiles"))
+    }
+    return {
+        "min_ms": latency.get("min") or by_percentile.get(0.0),
+        "max_ms": latency.get("max") or by_percentile.get(1.0),
+    }
+
+
+def nearest_percentiles(latency: JsonObject) -> Row:
     """Return our columns of percentiles from Nighthawk's statistic of latencies.
 
     Nighthawk gives the percentiles at which its histogram has a step, such as 0.990625.
@@ -370,24 +396,76 @@ def _gatling_row(stats: JsonObject, source: str) -> Row:
     }
 
 
-CRANK_TOOLS = {"wrk": 1.0, "bombardier": US, "http": 1.0, "h2load": 1.0}
-"""Load generators of crank (prefixes of its results) -> unit of their latencies in ms."""
+CRANK_TOOLS = ("wrk", "bombardier", "h2load", "http")
+"""Load generators of crank, which are the prefixes of its results.
+
+Some jobs also store their results under the common prefix `http`, which is therefore the last one.
+"""
 
 
 def crank(data: JsonObject, source: str) -> Iterator[Row]:
-    """Yield a row for each load of crank's JSON output (`--json`)."""
-    jobs = dict_of(dict_of(data.get("jobResults")).get("jobs"))
-    results = {name: dict_of(dict_of(job).get("results")) for name, job in jobs.items()}
+    """Yield a row for each load of crank's JSON output (`--json`, `--output`)."""
+    results = _results_of_crank(data)
     served = results.get("application", {})
+    metadata = {
+        name: dicts_of(dict_of(job).get("metadata")) for name, job in _jobs_of_crank(data).items()
+    }
     for name, found in results.items():
-        for tool, unit_ms in CRANK_TOOLS.items():
-            if f"{tool}/rps/mean" in found:
-                yield _crank_row(name, found, tool, unit_ms) | {
-                    "test": source,
-                    "subject": source,
-                    "cpu_pct": served.get("benchmarks/cpu"),
-                    "cpu_given_pct": 100.0 if "benchmarks/cpu" in served else math.nan,
-                }
+        tool = _tool_of_crank(found)
+        if tool is not None:
+            yield _crank_row(name, found, tool, _crank_unit_ms(found, tool, metadata[name])) | {
+                "test": source,
+                "subject": source,
+                "cpu_pct": served.get("benchmarks/cpu"),
+                "cpu_given_pct": 100.0 if "benchmarks/cpu" in served else math.nan,
+            }
+
+
+def _jobs_of_crank(data: JsonObject) -> JsonObject:
+    """Return crank's jobs by name; a document from its database has them at its top."""
+    return dict_of((dict_of(data.get("jobResults")) or data).get("jobs"))
+
+
+def _results_of_crank(data: JsonObject) -> dict[str, JsonObject]:
+    return {
+        name: dict_of(dict_of(job).get("results")) for name, job in _jobs_of_crank(data).items()
+    }
+
+
+def _tool_of_crank(results: JsonObject) -> str | None:
+    """Return the load generator of a job of crank; None if the job sent no load."""
+    return next((tool for tool in CRANK_TOOLS if f"{tool}/rps/mean" in results), None)
+
+
+def _crank_unit_ms(results: JsonObject, tool: str, metadata: list[JsonObject]) -> float:
+    """Return the unit of a job's latencies in ms.
+
+    Older versions of crank give bombardier's latencies in microseconds, and newer versions in
+    milliseconds. The metadata of the job say which. If they are missing, bombardier's own report,
+    which is always in microseconds, shows it. Without the report, only the newer versions give
+    percentiles.
+    """
+    if tool != "bombardier":
+        return 1.0
+    name = "bombardier/latency/mean"
+    for each in metadata:
+        if each.get("name") == name:
+            return US if "(us)" in str(each.get("description")) else 1.0
+    mean_us = as_number(_report_in_crank(results).get("mean_ms")) / US
+    if mean_us > 0:
+        is_us = math.isclose(as_number(results.get(name)), mean_us, rel_tol=0.01)
+    else:
+        is_us = "bombardier/latency/50" not in results
+    return US if is_us else 1.0
+
+
+def _report_in_crank(results: JsonObject) -> Row:
+    """Return the row of bombardier's own report in a job's results.
+
+    Return an empty row if there is none, or if several generators sent a part of the load each.
+    """
+    reports = dicts_of(results.get("bombardier/raw"))
+    return next(bombardier(reports[0], "")) if len(reports) == 1 else {}
 
 
 def _crank_row(name: str, found: JsonObject, tool: str, unit_ms: float) -> Row:
@@ -398,7 +476,7 @@ def _crank_row(name: str, found: JsonObject, tool: str, unit_ms: float) -> Row:
         found,
         (f"{tool}/errors/badresponses", f"{tool}/errors/socketerrors", f"{tool}/badresponses"),
     )
-    return {
+    row = {
         "row": name,
         "tool": tool,
         "load_model": "closed",
@@ -407,6 +485,14 @@ def _crank_row(name: str, found: JsonObject, tool: str, unit_ms: float) -> Row:
         "requests": found.get(f"{tool}/requests"),
         "errors": failed,
         "connections": found.get(f"{tool}/connections"),
+    }
+    unknown = [
+        column
+        for column, value in row.items()
+        if value is None or (isinstance(value, float) and math.isnan(value))
+    ]
+    return _report_in_crank(found) | {
+        column: value for column, value in row.items() if column not in unknown
     }
 
 
@@ -454,7 +540,9 @@ def is_gatling(data: JsonObject) -> bool:
 
 def is_crank(data: JsonObject) -> bool:
     """True if the JSON is crank's output."""
-    return "jobs" in dict_of(data.get("jobResults"))
+    return "jobs" in dict_of(data.get("jobResults")) or any(
+        map(_tool_of_crank, _results_of_crank(data).values())
+    )
 
 
 def objects(data: Any) -> list[JsonObject]:

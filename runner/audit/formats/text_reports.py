@@ -13,12 +13,19 @@ from itertools import pairwise
 import numpy as np
 
 from runner.audit.formats import k6_summaries
-from runner.audit.formats.json_reports import ABORTED, CLOSED_OR_LIMITED, closed_by_ghz, plus
+from runner.audit.formats.json_reports import (
+    ABORTED,
+    CLOSED_OR_LIMITED,
+    closed_by_ghz,
+    nearest_percentiles,
+    plus,
+)
 from runner.audit.formats.values import (
     PRINTED_QUANTILES,
     Row,
     as_number,
     half_a_digit,
+    sum_of,
     value_of,
 )
 
@@ -493,6 +500,65 @@ def h2load(text: str, source: str) -> Iterator[Row]:
     }
 
 
+# --- Nighthawk ------------------------------------------------------------------------------------
+
+NIGHTHAWK_STATISTIC = re.compile(r"^(\S.{0,80}?) \(\d{1,18} samples\)\s*$", re.M)
+"""The heading of a statistic, up to its number of samples."""
+NIGHTHAWK_LATENCY = (
+    "Request start to response end",
+    "benchmark_http_client.request_to_response",  # in older versions
+)
+"""Names of the statistic of response times."""
+NIGHTHAWK_TIME = r"(\d{1,9})s (\d{1,3})ms (\d{1,3})us"
+NIGHTHAWK_TIMES = {"mean_ms": "mean", "stdev_ms": "pstdev", "min_ms": "min", "max_ms": "max"}
+NIGHTHAWK_PERCENTILE = re.compile(
+    rf"^\s*([01](?:\.\d{{1,12}})?)\s+\d{{1,18}}\s+{NIGHTHAWK_TIME}", re.M
+)
+NIGHTHAWK_COUNTER = re.compile(r"^benchmark\.(\w{1,40})\s+(\d{1,18})\s+([\d.]{1,20})\s*$", re.M)
+"""A counter of the client: name, value, and value per second."""
+NIGHTHAWK_FAILURES = ("stream_resets", "pool_connection_failure")
+
+
+def nighthawk(text: str, source: str) -> Iterator[Row]:
+    """Yield the row of the text that Nighthawk prints.
+
+    Nighthawk sends a closed load whose rate it limits. Its text names neither the connections nor
+    the limit.
+    """
+    _, *parts = NIGHTHAWK_STATISTIC.split(text)
+    statistics = dict(zip(parts[::2], parts[1::2], strict=True))
+    times = next((statistics[name] for name in NIGHTHAWK_LATENCY if name in statistics), "")
+    percentiles = [
+        {"percentile": percentile, "duration": _nighthawk_ms(*parts)}
+        for percentile, *parts in NIGHTHAWK_PERCENTILE.findall(times)
+    ]
+    counts = {name: as_number(value) for name, value, _ in NIGHTHAWK_COUNTER.findall(text)}
+    rates = {name: as_number(per_s) for name, _, per_s in NIGHTHAWK_COUNTER.findall(text)}
+    answers = [f"http_{digit}xx" for digit in (1, 2, 3, 4, 5)]
+    wrong = ["http_4xx", "http_5xx"]
+    requests = [*answers, *NIGHTHAWK_FAILURES]
+    yield {
+        "test": source,
+        "subject": source,
+        "tool": "nighthawk",
+        "load_model": CLOSED_OR_LIMITED,
+        **{
+            ours: _nighthawk_ms(*found.groups())
+            for ours, theirs in NIGHTHAWK_TIMES.items()
+            if (found := re.search(rf"\b{theirs}: {NIGHTHAWK_TIME}", times))
+        },
+        **nearest_percentiles({"percentiles": percentiles}),
+        "rate": sum_of(rates, requests),
+        "requests": sum_of(counts, requests),
+        "errors": plus(0.0, sum_of(counts, [*wrong, *NIGHTHAWK_FAILURES])),
+    }
+
+
+def _nighthawk_ms(seconds: str, milliseconds: str, microseconds: str) -> float:
+    """Return the time in ms that Nighthawk prints as `0s 053ms 798us`."""
+    return 1e3 * float(seconds) + float(milliseconds) + float(microseconds) / 1e3
+
+
 TOOLS = (
     Tool(
         "wrk",
@@ -510,6 +576,13 @@ TOOLS = (
     Tool("bombardier", at(r"Bombarding \S{1,2000} ", r"Statistics\s+Avg\s"), bombardier),
     Tool("vegeta", at(r"Requests\s+\[total, rate"), vegeta),
     Tool("h2load", at("starting benchmark", r"finished in \S{1,20}, \d"), h2load),
+    Tool(
+        "nighthawk",
+        at(
+            r"Nighthawk - A layer 7 protocol benchmarking tool", r"Request start to response end \("
+        ),
+        nighthawk,
+    ),
     Tool("k6", k6_summaries.begins_of_text, k6_summaries.printed),
 )
 """All tools whose printed reports can be read."""
