@@ -22,35 +22,42 @@ _BEFORE = ("<", "&", "*", "dyn ", "mut ", "const ")
 
 @dataclass(frozen=True)
 class Rules:
-    """Categories of functions, by the beginnings of their names."""
+    """Rules that map the beginning of a function's name to a category."""
 
     kernel: Mapping[str, str]
     program: Mapping[str, str]
 
     def category(self, stack: Sequence[str]) -> str:
-        """Return the category of a stack.
+        """Return the category of a call stack.
 
-        `stack` lists its functions, from the thread's first function to the running one.
+        `stack` lists the functions of the stack, from the thread's first function to the running
+        function.
         """
         if not stack:
             return UNKNOWN
         in_kernel = stack[-1].endswith(KERNEL)
         for function in reversed(stack):
             if function.endswith(KERNEL) != in_kernel:
-                # Which program called the kernel does not tell what kind of work the kernel did.
+                # The program that called the kernel does not show what work the kernel did.
                 break
             if found := _first(function, self, in_kernel):
                 return found
         return KERNEL_OTHER if in_kernel else UNKNOWN
 
     def __hash__(self) -> int:
-        """Return a hash by identity, so that `_first` can be cached."""
+        """Return the object's identity as its hash.
+
+        The cache of `_first` needs a hash of the rules, but mappings have no hash.
+        """
         return id(self)
 
 
 @functools.lru_cache(maxsize=100_000)
 def _first(function: str, rules: Rules, in_kernel: bool) -> str:
-    """Return the category of a single function; empty if no rule fits, or if it is `_PASS`."""
+    """Return the category of a single function.
+
+    Return an empty text if no rule matches the function's name, or if the category is `_PASS`.
+    """
     known = rules.kernel if in_kernel else rules.program
     name = function.removesuffix(KERNEL)
     while name.startswith(_BEFORE):

@@ -62,7 +62,8 @@ def calibrate(run: RunFolder) -> Calibration:
 
 
 def _rate(row: pd.Series, bins: pd.DataFrame) -> float:
-    """Return the mean rate of a closed load; for a ramp, the mean rate of its fastest step."""
+    """Return the mean rate of a closed load. For a ramp, return the mean rate of the fastest step.
+    """
     if row["load_model"] == "closed":
         return float(row["rps"])
     of_trial = bins[bins["trial_id"] == row["trial_id"]]
@@ -74,11 +75,12 @@ def _rate(row: pd.Series, bins: pd.DataFrame) -> float:
 
 
 def capacity(run: RunFolder, servers: Sequence[str], workload: Workload) -> float:
-    """Return the capacity of the slowest server for a workload's path, in requests/s on one core.
+    """Return how many requests/s the slowest of the servers can answer on one core.
 
-    Only closed keep-alive loads that a server limited show the capacity of this server. Each of
-    their rates is divided by the server's share of a core, and the capacity is the median of the
-    results. Raise LabError if a server has no such load.
+    The requests are requests for the workload's path. Only a closed keep-alive load whose limit was
+    the server shows the server's capacity. The rate of each such load is divided by the server's
+    share of a core, and the server's capacity is the median of the results. Raise LabError if one
+    of the servers has no such load.
     """
     found: dict[str, list[float]] = defaultdict(list)
     for record in run.records():

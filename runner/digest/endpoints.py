@@ -45,7 +45,7 @@ class _Load:
     first_start_ns: int
     last_end_ns: int
     slow_ms: float
-    """99th percentile of the published latency."""
+    """99th percentile of the published latency. A request that took longer counts as slow."""
     has_set_up: bool = False
     """True if setup() or teardown() sent requests, which only the view `every` contains."""
 
@@ -69,9 +69,9 @@ class _Kind:
     """
 
     keys: Mapping[int, int]
-    """The number of each label -> the key of the group to which the label's requests belong."""
+    """Key of the group to which the requests with a label belong, by the label's number."""
     columns: Sequence[Mapping[str, Any]]
-    """The columns that describe a group; the group's key is the index."""
+    """The columns that describe each group. A group's key is its index in this sequence."""
     view: str = "requests"
 
 
@@ -81,9 +81,9 @@ def write_script_tables(
     database: duckdb.DuckDBPyConnection,
     points: RequestNumbers,
 ) -> None:
-    """Write the parts `endpoints`, `checks` and `users` of a trial.
+    """Write a trial's parts of the tables `endpoints`, `checks` and `users`.
 
-    `database` has the views of `k6._open_spool`.
+    `database` has the views that `k6._open_spool` creates.
     """
     load = _Load(
         labelling=points.labelling,
@@ -102,7 +102,7 @@ _OF_SLICES = {
     "iterations": "length_ms",
     "users": "at_ns, vus, allocated",
 }
-"""The views whose rows are kept for each slice -> the columns that are kept."""
+"""The columns that are kept for each slice, by the name of the view that has these columns."""
 
 
 def keep_slice(
@@ -128,10 +128,10 @@ def write_tables_of_slices(
     mode: str,
     slow_ms: float,
 ) -> None:
-    """Write the parts of a trial as if its slices had followed one another without a gap.
+    """Write a trial's parts of the tables as if its slices had followed one another without a gap.
 
     `seconds` has the length of each slice. The same label may have different numbers in two slices,
-    so all labels are numbered again.
+    so all labels get new numbers.
     """
     begin_ns = slices[0].first_start_ns
     labelling = Labelling()
@@ -185,7 +185,7 @@ def _write_tables(
     database: duckdb.DuckDBPyConnection,
     load: _Load,
 ) -> None:
-    """Write the parts `endpoints`, `checks` and `users` of a trial."""
+    """Write a trial's parts of the tables `endpoints`, `checks` and `users`."""
     known = {
         "trial_id": trial.trial_id,
         "server": trial.cell.server,
@@ -211,10 +211,10 @@ def _write(path: Path, table: str, rows: list[Values]) -> None:
 
 
 def _kinds(database: duckdb.DuckDBPyConnection, load: _Load) -> Iterable[_Kind]:
-    """Yield the divisions of the requests: by endpoint, by group, and by scenario.
+    """Yield the ways to divide the requests: by endpoint, by the script's groups, by scenario.
 
-    If all requests belong to one group, the division by group is left out. The same applies to the
-    scenario.
+    If all requests belong to the same group of the script, the division by group is left out. If
+    all requests belong to the same scenario, the division by scenario is left out.
     """
     counts = _counts(database, "requests")
     labels = {number: load.labelling.labels[number] for number in sorted(counts)}
@@ -236,7 +236,7 @@ def _kinds(database: duckdb.DuckDBPyConnection, load: _Load) -> Iterable[_Kind]:
 
 
 def _counts(database: duckdb.DuckDBPyConnection, view: str) -> dict[int, int]:
-    """Return the number of requests in a view that have each label, by the label's number."""
+    """Count the requests of a view by label; the keys of the result are the labels' numbers."""
     rows = database.view(view).aggregate("label, count(*)", "label").fetchall()
     return dict(rows)
 
@@ -246,7 +246,7 @@ def _by_endpoint(
 ) -> _Kind:
     """Return the division of the requests by endpoint.
 
-    If there are more than MOST_ENDPOINTS endpoints, the rarest endpoints are joined into one.
+    If there are more than MOST_ENDPOINTS endpoints, the rarest endpoints become a single endpoint.
     """
     origins = {_origin(label.url) for label in labels.values() if label.url}
     only = origins.pop() if len(origins) == 1 else ""
@@ -270,9 +270,10 @@ def _by_endpoint(
 
 
 def _endpoint(label: Labels, only_origin: str) -> str:
-    """Return the name of an endpoint: the method, and the name or URL without `only_origin`.
+    """Return the name of an endpoint: the method, and the request's name or its URL.
 
-    `only_origin` is the origin that all URLs share; it is empty if there are several.
+    `only_origin` is the origin that all URLs share; it is empty if the URLs have several origins.
+    The URL is written without this origin.
     """
     where = label.name or label.url.removeprefix(only_origin) or "(no URL)"
     return " ".join(filter(None, (label.method, where)))
@@ -342,7 +343,7 @@ def _rows(database: duckdb.DuckDBPyConnection, load: _Load, kind: _Kind) -> Iter
 
 
 def _failure(status: int, error_code: int) -> str:
-    """Return a failure in words: its status, or k6's error code if there was no answer."""
+    """Return a text with the status of an answer, or k6's error code if there was no answer."""
     return f"status {status}" if status else f"k6 error {error_code}"
 
 
@@ -403,7 +404,7 @@ _USERS = """
 
 
 def _checks(load: _Load) -> Iterable[Values]:
-    """Yield a row for each check of the script, with the times of its first and last failure."""
+    """Yield a row for each check of the script, with the times when it first and last failed."""
     for number, checked in load.checked.items():
         label = load.labelling.labels[number]
         yield {

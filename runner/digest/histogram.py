@@ -20,7 +20,7 @@ A latency of 1 us or more is at most 0.499 % (GROWTH**0.5) from the geometric mi
 The same holds for every quantile (nearest rank) read from a histogram.
 """
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
-"""Quantiles in the tables, by the name that their columns contain."""
+"""Quantiles in the tables, by name. The name is part of a column's name (`latency_p50_ms`)."""
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -63,7 +63,7 @@ def merge_counts(keys: ArrayLike, counts: ArrayLike) -> tuple[NDArray[Any], Ints
     """Return the sums of the counts of equal keys, as (keys, sums) in ascending order of the keys.
 
     Keys whose sum is 0 are left out. Sums are exact if they fit into an int64. Raise ValueError if
-    a count is no integer, or negative.
+    a count is negative or not an integer.
     """
     given: NDArray[Any] = np.asarray(counts).ravel()
     if given.size and (not np.issubdtype(given.dtype, np.integer) or np.any(given < 0)):
@@ -96,9 +96,10 @@ def latency_table(
 
 
 def to_hgrm(upper_ms: ArrayLike, counts: ArrayLike) -> str:
-    """Return a histogram in HdrHistogram's text form (`.hgrm`, in ms), a line per non-empty bucket.
+    """Return a histogram in HdrHistogram's text form (`.hgrm`), with values in ms.
 
-    A value is the upper bound of its bucket, so it is at most 1 % too high. The mean is computed
+    Each non-empty bucket has a line. The value in the line is the upper bound of the bucket, so the
+    value is at most 1 % too high. The mean is computed
     from the middles of the buckets. The format is that of outputPercentileDistribution in
     HdrHistogram 2.1, which HdrHistogram's plotter reads. Raise ValueError if the histogram is
     empty.

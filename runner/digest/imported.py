@@ -1,7 +1,7 @@
-"""Digest a file of k6 that somebody else recorded: one trial of an imported run.
+"""Digest a k6 file that somebody else recorded. The file becomes one trial of an imported run.
 
-The lab itself measured nothing during that load. So the generator's CPU use is unknown, and the
-server's CPU use is known only if another tool's samples of it were imported, too.
+The lab itself measured nothing during that load, so the generator's CPU use is unknown. The
+server's CPU use is known only if another tool sampled it, and these samples were imported, too.
 """
 
 from __future__ import annotations
@@ -90,10 +90,10 @@ def digest_imported(
     threads: int = 2,
     progress: Callable[[int], None] | None = None,
 ) -> ImportedDigest:
-    """Write the parts of the tables for an imported trial, and return its digest.
+    """Write the parts of the tables for an imported trial, and return the trial's digest.
 
-    If the end of the file is missing, the part before it is digested. `progress` receives the
-    number of bytes read so far. Raise LabError if the file is missing or is not k6's.
+    If the end of the file is missing, the rest of the file is digested. `progress` receives the
+    number of bytes read so far. Raise LabError if the file is missing or was not written by k6.
     """
     raw = samples_of(run.trial(trial.trial_id))
     is_csv = ".csv" in raw.name
@@ -211,7 +211,7 @@ def _summary(run: RunFolder, trial: Trial) -> GeneratorSummary | None:
 
 
 def _stated(run: RunFolder, trial: Trial) -> StatedByK6:
-    """Return the thresholds in k6's summary and their results; empty if there is no summary."""
+    """Return the thresholds in k6's summary and their results; none if there is no summary."""
     path = run.trial(trial.trial_id) / SUMMARY
     return read_stated(path) if path.is_file() else StatedByK6()
 
@@ -223,9 +223,9 @@ def _checks_counted(points: RequestNumbers) -> tuple[int, int]:
 
 
 def _held_against(summary: GeneratorSummary | None, points: RequestNumbers) -> list[Check]:
-    """Return the checks of the samples against k6's own summary.
+    """Compare the samples with k6's own summary, and return the results as checks.
 
-    Without a summary, or if the file is cut off, there are no checks.
+    Return no checks if there is no summary, or if the end of the file is missing.
     """
     if summary is None or points.lines_lost:
         return []
@@ -297,7 +297,7 @@ def _remarks(
 
 
 def _write_resources(run: RunFolder, trial: Trial, use: ServerUse | None) -> None:
-    """Write the trial's part of the table of resources; it is empty if nothing was sampled."""
+    """Write the trial's part of the table of resources; without samples, write an empty part."""
     rows = no_rows() if use is None else use.rows(trial.trial_id)
     with replacing(part(run, "resources", trial.trial_id)) as temporary:
         pq.write_table(rows, temporary)

@@ -1,4 +1,4 @@
-"""CPU and memory that another tool sampled beside an imported load.
+"""CPU and memory that another tool sampled during an imported load.
 
 The tool may have another clock than the load, so the times of its samples are converted to the
 clock of the load. Each row of the raw file is a reading of a counter of CPU time, as in a trial
@@ -33,9 +33,13 @@ MOST_ZONE_S = 14 * 3600
 COVERED = 0.9
 """CPU time per request is computed only if the samples cover at least this share of the load."""
 SHORT_S = 0.11
-"""A peak over 0.1 s is computed only if the median interval between samples is at most this."""
+"""The peak CPU use over 0.1 s is computed only if the median interval between samples is this
+short or shorter.
+"""
 LONG_S = 1.6
-"""A peak over 1 s is computed only if the median interval between samples is at most this."""
+"""The peak CPU use over 1 s is computed only if the median interval between samples is this short
+or shorter.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,13 +55,13 @@ class ServerUse:
 
     @property
     def covered(self) -> tuple[float, float]:
-        """Begin and end of the part of the load that has samples, in seconds since its start."""
+        """When the samples of the load begin and end, in seconds since the load began."""
         t_s = self.counter.t_s
         return max(0.0, float(t_s[0])), min(self.seconds, float(t_s[-1]))
 
     @property
     def mean_pct(self) -> float:
-        """Mean CPU use over the part of the load that has samples, in % of a core."""
+        """Mean CPU use in % of a core, over that time of the load for which there are samples."""
         return self.counter.mean_pct(*self.covered)
 
     def metrics(self, requests: int) -> Mapping[str, float | None]:

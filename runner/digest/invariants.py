@@ -16,52 +16,58 @@ ROUNDING_MS = 0.001
 MIN_COVERAGE = 0.99
 MOST_IDLE = 0.005  # highest CPU use of a server while others are loaded, as a share of a core
 SETTLED_S = 0.1
-"""For this time at the start of a load, a generator may run on CPUs other than its own.
+"""For this time at the start of a load, a generator may run on CPUs that it was not given.
 
-taskset, which starts the generator, itself runs on any CPU until it has set the generator's CPUs.
+The program taskset starts the generator. Until taskset has set the generator's CPUs, it may run on
+any CPU.
 """
 MAX_LATE = 0.2
-"""Allowed share of the probe's requests that are sent late by the probe's own fault.
+"""Up to this share of the probe's requests may be sent late because the probe itself was slow.
 
 The largest share observed is 3 %. It was observed while the hypervisor took CPU time away.
 """
 OWN_CONNECTIONS = 3
-"""Connections of the lab and of wrk that are not part of the load.
+"""Number of connections of the lab and of wrk that are not part of the load.
 
-wrk connects once to test the address (wrk.resolve in wrk.lua). The lab connects once for the count,
-and keeps one connection to /stats during the load.
+wrk connects once to test the address (wrk.resolve in wrk.lua). The lab connects once to read the
+number of accepted connections, and keeps one connection to /stats during the load.
 """
 STRANGERS = 20
-"""Allowed number of connections of other programs in the network namespace.
+"""Up to this number of connections may belong to other programs in the network namespace.
 
-These connections are allowed only if the kernel's count is used, because it is not limited to the
-connections of the server.
+They are allowed only if the kernel counts the connections, because the kernel does not count the
+server's connections alone.
 """
 LITTLE_TOLERANCE = 0.05
 LONG = 5.0
-"""Little's law is checked only if the steady part lasts at least this many mean iterations.
+"""Little's law is checked only if the steady time of a load is at least this many times as long as
+a mean iteration.
 
-In a shorter part, users are still starting.
+In a shorter steady time, some users would still be starting.
 """
 CPU_TOLERANCE = 1.02
-"""The CPU time used may be up to this many times the time that the CPUs offered.
+"""A program may use up to this many times the CPU time that its CPUs offered during the load.
 
-The kernel counts CPU time in ticks, and two of the counted ticks may lie outside a short load.
+The kernel counts CPU time in ticks, and two of the counted ticks may lie outside the load. Two
+ticks are a noticeable share of a short load.
 """
 STEPPED_S = 0.05
-"""Over a load, the difference between wall clock and monotonic clock may change by this time."""
+"""During a load, the difference between wall clock and monotonic clock may change by this time."""
 SLEWED = 0.001
-"""The difference of the two clocks may also change by this share of the load's length.
+"""The difference between wall clock and monotonic clock may change by this share of the load's
+length in addition to STEPPED_S.
 
 NTP may slew the wall clock by 0.05 % (adjtimex(2)).
 """
 TOGETHER = 0.9
-"""All generators must run at once for this share of the time of the longest-running generator."""
+"""All generators must run together for at least this share of the time for which the
+longest-running generator runs.
+"""
 APART_NS = 150_000_000
-"""In a short load, it suffices if the longest-running generator runs without all others only for
-this time.
+"""For at most this time, the longest-running generator may run while another generator does not.
 
-Programs take tens of milliseconds to start and to end.
+Programs take tens of milliseconds to start and to end. In a short load, this would break the rule
+of TOGETHER, so a load that keeps this limit need not keep that rule.
 """
 UNDER_WAY = 0.5
 """On average, at least this share of wrk's connections must have a request under way.
@@ -70,13 +76,13 @@ The mean number of requests under way is rate x mean latency. On a busy CPU, the
 0.9.
 """
 MOVED_NS = 5_000_000
-"""Allowed drift between two hosts' clocks over a load.
+"""The clocks of two hosts may drift apart by at most this time during a load.
 
-This is enough, because the clocks are used only to match the seconds of one host with those of
-another. No latency depends on the clocks.
+A smaller drift does no harm, because the clocks are used only to match the seconds of one host with
+the seconds of another host. No latency depends on the clocks.
 """
 SILENT_S = 3.0
-"""Allowed time without a sign of life from a host during a load.
+"""During a load, a host may send no sign of life for at most this time.
 
 Every host sends a sign of life once a second.
 """
@@ -136,7 +142,9 @@ class Rule:
     tolerance: str = "none"
     """How much the numbers of `compares` may differ."""
     generators: Callable[[Traits], bool] = _every_generator
-    """Function that says if the invariant applies to the loads of a generator with given traits."""
+    """Function that gets a generator's traits, and returns True if the invariant applies to the
+    generator's loads.
+    """
     loads: str = "all"
     """The loads and machines to which the invariant applies."""
     blame: Blame = Blame.TRIAL

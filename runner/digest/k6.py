@@ -45,21 +45,24 @@ CLOSED_SHARE = 0.99
 The share may be less than 1, because k6 reports no connecting time if connecting failed.
 """
 SETTLED = 0.1
-"""Share of a load excluded at its beginning, because virtual users start one after the other."""
+"""The steady time of a load excludes this share of the load at the beginning, because virtual users
+start one after the other.
+"""
 BIN_NS = 100_000_000  # width of a bin of the throughput table
 GROUP_ROWS = 61_440  # rows in a row group of the table of requests
 LONGEST_NS = 30 * 86_400 * 10**9
-"""Longest possible load. If requests are further apart, the clock was set during the load.
+"""If two requests of a load are further apart than this, the clock was set during the load.
 
-Such a file is refused, because the throughput table, which has one row per bin, would become huge.
+The file of the load is then refused. The throughput table has one row per bin, so it would become
+huge.
 """
 MEMORY_MB = 400
-"""Memory that the whole process of a digest may need."""
+"""Memory in MB that the whole process of a digest may need."""
 DUCKDB_MB = 120
-"""Memory limit of DuckDB in a digest. DuckDB spills what exceeds it to disk.
+"""Memory limit of DuckDB in a digest, in MB. If DuckDB reaches the limit, it moves data to disk.
 
-Python, Arrow and the blocks of lines need about 230 MB in addition. DuckDB's own peak exceeds its
-limit by some tens of MB.
+Python, Arrow and the blocks of lines need about 230 MB in addition. DuckDB may exceed the limit by
+some tens of MB.
 """
 BLOCKED = (1110, 1111)
 """k6's error_code for a blocked address or host name (lib/netext/httpext/error_codes.go)."""
@@ -75,14 +78,14 @@ TREND = {
     },
     "max": "max",
 }
-"""Our name of each statistic of a trend -> the statistic's name in k6's summary."""
+"""The name of each statistic of a trend in k6's summary, by the lab's name of the statistic."""
 OF_ONE_GENERATOR = (
     *("labelling", "checked", "thresholds", "kinds"),
     *("first_drop_ns", "last_drop_ns"),
 )
 """Facts of a Tally that are left out if several generators share a load.
 
-They cannot be added up, because each generator numbers its labels for itself.
+These facts cannot be added up: for example, the same label has another number in each generator.
 """
 FIRST_BYTE = ("p50", "p99")
 """The percentiles of the time to the first byte that the tables contain."""
@@ -95,7 +98,10 @@ class NoRequestsError(LabError):
 
 @dataclass(frozen=True)
 class Steady:
-    """The steady time of a load: from a tenth of its duration until its last iteration begins."""
+    """The steady time of a load.
+
+    The steady time begins when a tenth of the load is over, and ends when the last iteration begins.
+    """
 
     seconds: float
     in_flight: float  # mean number of concurrent iterations within this time
@@ -127,9 +133,9 @@ class RequestNumbers(Tally):
     setup() and teardown().
     """
     first_start_ns: int
-    """Begin of the load in wall-clock time.
+    """Wall-clock time when the load began.
 
-    It is the minimum over requests of end - duration - max(blocked, connecting + tls).
+    It is the minimum of end - duration - max(blocked, connecting + tls) over all requests.
     """
     last_end_ns: int
     durations: Trend
@@ -145,14 +151,19 @@ class RequestNumbers(Tally):
     """Numbers of the steady time of the load; None without a completed iteration."""
     blocked: int = 0  # requests that k6 did not send, because their host or port was not allowed
     other_ports: tuple[PortUse, ...] = ()
-    """The requests that k6 sent to other ports, by port.
+    """The use of each other port to which k6 sent requests, in the order of the ports.
 
-    The statistics of latency exclude these requests, except for `all_durations`.
+    Of the statistics of latency, only `all_durations` includes these requests.
     """
     all_durations: Trend | None = None
-    """`durations` including requests to other ports; None if there were no such requests."""
+    """Statistics like `durations`, but including the requests to other ports.
+
+    None if there were no requests to other ports.
+    """
     proto: str | None = None
-    """HTTP versions of the answers, the most frequent first; None if the samples have no such tag.
+    """HTTP versions of the answers, the most frequent version first.
+
+    None if the samples do not name the HTTP version.
     """
     tls_version: str | None = None
     opened: int = 0  # requests that opened a connection
@@ -162,13 +173,17 @@ class RequestNumbers(Tally):
     It may differ from the mode that the load asked for.
     """
     answered_by_end: int = 0
-    """Responses received until the planned end of the load; all responses if no end was planned."""
+    """Number of responses received by the planned end of the load.
+
+    If no end was planned, all responses are counted.
+    """
     tail_percent: float | None = None  # highest percentile that this number of requests supports
     tail_ms: float | None = None  # published latency at `tail_percent`
     first_byte: Trend = field(default_factory=dict)
-    """Exact percentiles, in ms, of the published latency without the time of receiving.
+    """Exact percentiles of the time to the first byte of the answer, in ms.
 
-    Empty if no request was answered.
+    This time is the published latency without the time for receiving the answer. If no request was
+    answered, there are no percentiles.
     """
 
 
@@ -191,15 +206,16 @@ def digest_requests(
     - `tables` are the output paths for requests, latency and throughput, in this order. If there
       are no paths, no table is written.
     - `mode` is the requested use of connections, and `held` is the number of connections that the
-      load may hold. `mode_of` derives the observed mode from both.
-    - `window_s` is the planned duration of an open load, from the begin of its first request.
-    - `spool` is the function that reads the raw file. Each generator other than k6 has its own.
+      load may hold. `mode_of` derives the observed mode from these two and from the requests.
+    - `window_s` is the planned duration of an open load, from the start of the first request.
+    - `spool` is the function that reads the raw file. Each generator other than k6 has its own
+      function.
     - `look` is called so that the caller can read more from the views of `_open_spool`. If the file
       has no HTTP request, `look_at_rest` is called instead, and then NoRequestsError is raised.
 
-    In mode `keepalive`, the column `latency_ms` is http_req_duration. Otherwise it lasts from
-    asking for a connection to the last byte: max(blocked, connecting + tls) + duration. Failed
-    requests count, too.
+    In mode `keepalive`, the column `latency_ms` is http_req_duration. In the other modes it is the
+    time from asking for a connection to the last byte: max(blocked, connecting + tls) + duration.
+    Failed requests count, too.
 
     If the raw file is damaged, raise LabError (exit code 1) with the file's name and the faulty
     line, and write no table.
@@ -282,10 +298,11 @@ def merge_summaries(summaries: Sequence[GeneratorSummary]) -> GeneratorSummary:
 def mode_of(asked: str, opened: int, connected: int, held: int | None) -> str:
     """Return the observed use of a load's connections: `keepalive`, `close` or `mixed`.
 
-    `opened` requests opened a connection, and `connected` requests had one, new or kept. If
-    connections are kept, the load opens at most `held` of them: each user opens one for its first
-    request. If it opens more than `held`, the generator or the server closed connections. If `held`
-    is None, return `asked`.
+    `opened` is the number of requests that opened a connection, and `connected` is the number of
+    requests that had a new or a reused connection. If connections are reused, each user opens a
+    connection only for the user's first request, so the load opens at most `held` connections. If
+    the load opens more connections, the generator or the server closed some. If `held` is None,
+    return `asked`.
     """
     if held is None:
         return asked
@@ -297,7 +314,7 @@ def mode_of(asked: str, opened: int, connected: int, held: int | None) -> str:
 def connect(folder: Path, memory_mb: int, threads: int) -> duckdb.DuckDBPyConnection:
     """Open an in-memory DuckDB with limited memory and threads, which spills data into `folder`.
 
-    It installs no extensions and shows no progress bar.
+    DuckDB installs no extensions and shows no progress bar.
     """
     connection = duckdb.connect(
         config={
@@ -324,12 +341,13 @@ def _open_spool(spool: Path, threads: int) -> duckdb.DuckDBPyConnection:
     """Open a DuckDB with the views `iterations`, `users`, `requests`, `every` and `watched`.
 
     `requests` has the columns of k6_raw.py, and also `ok` and `occupied_ms`, which is the time from
-    asking for a connection to the last byte. `every` has in addition the requests to other ports:
-    `own` is true for requests to the server, and `port` is the port of all other requests.
+    asking for a connection to the last byte. `every` has the same requests, and in addition the
+    requests to other ports. The column `own` is true for requests to the server, and the column
+    `port` has the port of each other request.
 
     The blocked time should contain the times of connecting and TLS. But if a connection was opened
-    and then not used, k6 writes 0 as the blocked time. So `occupied_ms` uses the blocked time, or
-    the sum of connecting and TLS if this sum is larger.
+    and then not used, k6 writes 0 as the blocked time. Therefore, if the sum of connecting and TLS
+    is larger than the blocked time, `occupied_ms` uses this sum instead.
     """
     database = connect(spool, DUCKDB_MB, threads)
     requests = _by_generator(spool, "requests")
@@ -382,7 +400,10 @@ def _numbers_of_load(
     held: int | None,
     window_s: float | None,
 ) -> RequestNumbers:
-    """Return the numbers of the whole load; raise DamageError if the clock was set during it."""
+    """Return the numbers of the whole load.
+
+    Raise DamageError if the clock was set during the load.
+    """
     facts = database.sql(_FACTS, params={"blocked": BLOCKED}).to_arrow_table().to_pylist()[0]
     first_ns = facts["first_start_ns"]
     last_ns = facts["last_end_ns"]
@@ -423,7 +444,8 @@ def _numbers_of_load(
 def _protocol(database: duckdb.DuckDBPyConnection, tally: Tally, name: str) -> str | None:
     """Return the values of the label `name` (`proto` or `tls_version`) in the answers.
 
-    Several values are joined by commas, the most frequent first. None if no label has a value.
+    Several values are joined by commas, the most frequent value first. Return None if no label has
+    a value.
     """
     known = [getattr(label, name) for label in tally.labels]
     if not any(known):
@@ -464,7 +486,7 @@ def _tail_ms(
 ) -> float | None:
     """Return the highest percentile of the published latency that the sample size supports.
 
-    None if the sample does not even support the median.
+    Return None if there are too few requests even for the median.
     """
     if percent is None:
         return None
@@ -474,8 +496,8 @@ def _tail_ms(
 def _first_byte(database: duckdb.DuckDBPyConnection, published: str) -> Trend:
     """Return percentiles of the time to the first byte of the answer.
 
-    This time is the latency column `published` without the time of receiving. The result is empty
-    if no request was answered.
+    This time is the latency in the column `published` without the time for receiving the answer. If
+    no request was answered, return an empty Trend.
     """
     answered = database.view("requests").filter("status <> 0")
     answered.project(f"{published} - receiving_ms AS ms").order("ms").create("sorted_first_byte")
@@ -563,7 +585,9 @@ _THROUGHPUT = """
                FROM answers GROUP BY bin) USING (bin)
     ORDER BY bin
 """
-"""One row per bin, from the begin of the load to its last request. A stall shows as rows of zeros.
+"""Query of one row per bin, from the start of the load to the end of the last request.
+
+Bins in which no request ended have zeros, so that a stall is visible.
 """
 
 
@@ -625,7 +649,8 @@ class GeneratorSummary:
     """Number of results of the script's checks; `checks_failed` is the number of failures."""
     checks_failed: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
-    """Further counts of a generator; the same names are used for these counts in `Tally.points`."""
+    """Further counts of a generator. `Tally.points` has counts of the same names from the samples.
+    """
 
 
 def read_summary(path: Path) -> GeneratorSummary:
@@ -668,7 +693,7 @@ def _summarized_metrics(data: Any) -> JsonObject:
 
     - `--summary-export` writes the values directly into the object of a metric.
     - handleSummary() gets the values in the member `values` of a metric.
-    - The machine-readable summary has a list of metrics, and calls p(90) `p90`.
+    - The machine-readable summary has a list of metrics. In this form, p(90) is called `p90`.
     """
     if "results" in data:
         listed = {each["name"]: dict(each["values"]) for each in data["results"]["metrics"]}

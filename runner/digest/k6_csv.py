@@ -1,8 +1,8 @@
 """Read the lines of k6's `--out csv=FILE` as points, which k6_raw.py combines into requests.
 
-The first line names the columns. A value has six decimals, so durations, which are in ms, are exact
-to a nanosecond. But the times of points are whole seconds, unless the user of k6 set
-K6_CSV_TIME_FORMAT.
+The first line names the columns. Values have six decimals. Durations are values in ms, so they are
+exact to a nanosecond. But the times of points are whole seconds, unless K6_CSV_TIME_FORMAT was set
+when k6 ran.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TAGS = (
 _FIRST = ("metric_name", "timestamp", "metric_value")
 _SEPARATOR = "\x1f"
 _UNITS = {10: 1_000_000_000, 13: 1_000_000, 16: 1_000, 19: 1}
-"""Digits of a time since the epoch -> its unit, in ns."""
+"""Unit of a time since the epoch, in ns, by the number of digits that the time has."""
 
 
 def csv_lines(blocks: Iterator[bytes]) -> Lines:
@@ -120,7 +120,10 @@ def _distinct(texts: pa.ChunkedArray) -> tuple[list[str], NDArray[np.int32]]:
 def _require_values(
     names: Sequence[str], metrics: NDArray[np.int32], values: NDArray[np.float64]
 ) -> None:
-    """Raise _WrongValueError if a point of a metric of k6 has no finite value of 0 or more."""
+    """Require of each point of k6's own metrics that its value is a finite number of 0 or more.
+
+    Raise _WrongValueError for the first point with another value.
+    """
     of_k6 = np.array([name in KNOWN for name in names], bool)[metrics]
     wrong = of_k6 & ~((values >= 0) & (values < 1e300))
     for at in np.flatnonzero(wrong)[:1]:

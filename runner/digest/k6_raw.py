@@ -3,9 +3,9 @@
 A damaged file is reported with the line of its first fault.
 
 The file is read once, in blocks of whole lines, so that memory does not grow with the file's size.
-While zlib-ng inflates the next block and checks gzip's CRC, threads parse all lines of a block at
-once with Arrow and NumPy, and combine the points of whole requests into rows. k6 writes every point
-in one form:
+Threads parse all lines of a block at once with Arrow and NumPy, and combine the points of whole
+requests into rows. Meanwhile zlib-ng inflates the next block and checks gzip's CRC. k6 writes every
+point in the same form:
 
     {"metric":"http_reqs","type":"Point","data":{"time":"2026-11-21T00:56:31.1Z","value":1,"tags":{"status":"200"}}}
 
@@ -13,9 +13,9 @@ Every part of such a line is checked: value and time must be valid, and name and
 (repeated texts are parsed once per block). A line in any other form is parsed with Python's json.
 If the line is a valid point, it is rewritten in k6's form; otherwise its fault is reported.
 
-The points of a request are consecutive lines, because k6 writes one sample container at a time. So
-if the points of request metrics are picked from all lines, their metrics must repeat in exactly the
-order of REQUEST_METRICS. Any other order is reported as damage.
+k6 writes all points of a request at a time, so the points of two requests are never mixed. If all
+other points are left out, the metrics of the lines must therefore repeat in exactly the order of
+REQUEST_METRICS. Any other order is reported as damage.
 """
 
 from __future__ import annotations
@@ -111,10 +111,11 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 ITERATIONS = pa.schema([("end_ns", pa.int64()), ("length_ms", pa.float64())])
 """One row per completed iteration: the wall-clock time of its end, and iteration_duration."""
 USERS = pa.schema([("at_ns", pa.int64()), ("vus", pa.float64()), ("allocated", pa.bool_())])
-"""Two rows per second, because k6 has two gauges of users; the column `vus` has the gauge's value.
+"""Two rows per second, one for each of k6's two gauges of users.
 
-If `allocated` is false, the gauge is k6's `vus`, the number of users that run an iteration. If it
-is true, the gauge is `vus_max`, the number of all users.
+If `allocated` is false, the column `vus` has the value of k6's gauge `vus`: the number of users
+that run an iteration. If `allocated` is true, the column has the value of k6's gauge `vus_max`: the
+number of all users.
 """
 BLOCK_BYTES = 4 << 20  # size of a block of lines that is read at once
 _PIECE_BYTES = 32 << 10  # size of each chunk of a Zstandard stream that is decompressed at once
@@ -165,9 +166,10 @@ class Tally:
     late: int = 0
     """Requests that the generator sent late; always 0 for k6."""
     lines_lost: int = 0
-    """Lines lost because the file's end is cut off, including the torn line.
+    """Number of lines that were not used because the end of the file is missing.
 
-    The number of lines never written is unknown.
+    These are the line that was cut off, and the lines of a request whose last points are missing.
+    The number of lines that are missing after them is unknown.
     """
     labelling: Labelling = field(default_factory=Labelling)
     """The numbered labels of requests and checks, and the URLs of each label."""
@@ -187,7 +189,7 @@ class Tally:
 
 
 class MissingRequestsError(DamageError):
-    """A complete file without an HTTP request, for example from a script that tests WebSockets."""
+    """The file is complete, but has no HTTP request: for example, the script tests WebSockets."""
 
     def __init__(self, tally: Tally) -> None:
         super().__init__(tally.lines, "the file has no complete request up to this line")
@@ -216,8 +218,8 @@ def spool_points(
     - `behind_ns` is added to all times.
     - `threads` is the number of threads that parse the lines. Each of them parses about
       `block_bytes` of lines at a time.
-    - With `salvage`, a missing end of the file is not a fault. The lost lines are counted in
-      `Tally.lines_lost`.
+    - With `salvage`, a missing end of the file is not a fault. Instead, `Tally.lines_lost` counts
+      the lines that cannot be used.
     - With `server_port`, requests whose tag `url` names another port are written to
       elsewhere.parquet (ELSEWHERE) instead.
     - With `set_up_apart`, requests of setup() and teardown() are written to elsewhere.parquet.
@@ -244,8 +246,8 @@ def spool_points(
             deque(blocks, maxlen=0)
             if file.damage is None or file.damage.cut:
                 raise
-            # The compressed stream is corrupt, and this caused the faulty line. So report the
-            # stream, not the line.
+            # The compressed stream is corrupt, which caused the faulty line. So the fault of the
+            # stream is reported below instead of the fault of the line.
     damage = file.damage
     incomplete = len(pairing.waiting)
     if damage:
@@ -288,7 +290,7 @@ class GroupWriter(AbstractContextManager["GroupWriter"]):
         self._waiting_rows = 0
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """Add rows; write them to the file once they fill a row group."""
+        """Add rows. They are written to the file when there are enough rows for a row group."""
         batches = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches()
         self._waiting += [batch for batch in batches if batch.num_rows]
         self._waiting_rows += rows.num_rows
@@ -343,7 +345,7 @@ def _ahead(
 ) -> Iterator[_Picked]:
     """Yield the function's result for each item, in the items' order.
 
-    The results are computed ahead of their use by as many threads as `threads` says.
+    A pool of `threads` threads computes the results before they are needed.
     """
     with ThreadPoolExecutor(threads) as pool:
         coming: deque[Future[_Picked]] = deque()
@@ -406,10 +408,10 @@ def _ignored(_read_bytes: int) -> None:
 
 
 def _chunks(raw: Path, most_bytes: int, progress: Callable[[int], None]) -> Iterator[bytes]:
-    """Yield the file's bytes, inflated if its name ends in .gz or .zst, in pieces of `most_bytes`.
+    """Yield the content of a file in pieces of at most about `most_bytes`.
 
-    Raise zlib_ng.error for a wrong CRC. Raise DamageError if the stream is cut off, or if a .zst
-    file is not Zstandard.
+    Files whose names end in .gz or .zst are decompressed. Raise zlib_ng.error for a wrong CRC.
+    Raise DamageError if the stream is cut off, or if a .zst file is not Zstandard.
     """
     if raw.suffix == ".zst":
         yield from _inflated(raw, most_bytes, progress)
@@ -435,7 +437,8 @@ def _chunks(raw: Path, most_bytes: int, progress: Callable[[int], None]) -> Iter
 
 
 def _inflated(raw: Path, most_bytes: int, progress: Callable[[int], None]) -> Iterator[bytes]:
-    """Yield the content of a Zstandard file; raise DamageError if it is cut off or broken."""
+    """Yield the content of a Zstandard file; raise DamageError if the file is cut off or corrupt.
+    """
     with pa.OSFile(str(raw)) as file, pa.CompressedInputStream(file, "zstd") as stream:
         pieces = _Pieces(stream)
         while data := b"".join(islice(pieces, max(1, most_bytes // _PIECE_BYTES))):
@@ -448,7 +451,8 @@ def _inflated(raw: Path, most_bytes: int, progress: Callable[[int], None]) -> It
 class _Pieces(Iterator[bytes]):
     """The content of a Zstandard stream in pieces.
 
-    The pieces are small, because Arrow loses the whole piece in which a stream is cut off.
+    If a stream is cut off, Arrow loses the whole piece in which the stream ends. The pieces are
+    small, so that little is lost.
     """
 
     def __init__(self, stream: pa.CompressedInputStream) -> None:
@@ -498,7 +502,10 @@ class Points:
 
 @dataclass
 class Block:
-    """Content of a block of lines, up to the first faulty line. `fault` is that line's fault."""
+    """Content of a block of lines, up to the first faulty line.
+
+    `fault` is the fault of this line; None if no line is faulty.
+    """
 
     points: Points
     names: list[str]  # names of the metrics
@@ -563,7 +570,7 @@ def _block(
 
 @dataclass(frozen=True, eq=False)
 class _Apart:
-    """The points of those lines of a block that are in k6's form, and which lines these are."""
+    """The points of those lines of a block that are in k6's form, and a mask of these lines."""
 
     points: Points
     names: list[str]
@@ -588,8 +595,9 @@ def _taken_apart(block: bytes, *, rewritten: bool = False) -> _Apart:
     value_end, tags = _split(block, value, ends, ',"tags":')
     fits = _begin_with(block, begins, ends, _HEAD) & (tags < ends - 2)
     fits &= (text[ends - 1] == ord("}")) & (text[np.maximum(ends - 2, 0)] == ord("}"))
-    # Arrow accepts numbers that JSON forbids: inf, .5, 5. and 007. So a line with such a number, or
-    # with a negative number, does not count as in k6's form, and Python's json parses it later.
+    # Arrow accepts numbers that JSON forbids: inf, .5, 5. and 007. So a line whose number does not
+    # begin and end with a digit, or has a leading zero, does not count as a line in k6's form.
+    # Python's json parses such a line later.
     if not rewritten:
         first = text[value]
         fits &= _is_digit(first) & _is_digit(text[value_end - 1])

@@ -31,7 +31,7 @@ _ID = re.compile(rf"\d+|{_UUID}|(?=[0-9a-fA-F]*\d)[0-9a-fA-F]{{16,}}|(?=\S*\d)[A
 
 @dataclass(frozen=True)
 class Labels:
-    """The tags by which requests and checks are grouped; a missing tag is empty."""
+    """The tags by which requests and checks are grouped. A missing tag is an empty text."""
 
     method: str = ""
     name: str = ""
@@ -54,7 +54,8 @@ OTHER = Labels(name=OTHER_ENDPOINTS)
 class Checked:
     """Results of one check of a script.
 
-    The fields `first_fail_ns` and `last_fail_ns` are wall-clock times; 0 if the check never failed.
+    `first_fail_ns` and `last_fail_ns` are the wall-clock times when the check first and last
+    failed; both are 0 if the check never failed.
     """
 
     passes: int = 0
@@ -79,7 +80,7 @@ class Labelling:
         return number
 
     def numbers_of(self, others: Labelling) -> NDArray[np.int32]:
-        """Return this object's number for each label of `others`, and add the URLs of `others`."""
+        """Add the labels and URLs of `others`, and return the number that each label has here."""
         numbers = [self._add(each) for each in others.labels]
         for number, label in zip(numbers, range(len(numbers)), strict=True):
             self._count(number, others._urls.get(label, set()))
@@ -91,7 +92,7 @@ class Labelling:
         return {number: len(urls) for number, urls in self._urls.items()}
 
     def different_urls(self, numbers: Iterable[int]) -> int:
-        """Return the number of different URLs of several labels, at most MOST_URLS."""
+        """Return how many different URLs several labels have together; at most MOST_URLS."""
         urls: set[int] = set()
         for number in numbers:
             if len(urls) < MOST_URLS:
@@ -152,7 +153,7 @@ def collapsed(url: str) -> str:
 
 @dataclass(frozen=True)
 class Announced:
-    """A metric as a line of k6's file declares it, before the first point of the metric."""
+    """What k6 says about a metric in the line that declares it, before the metric's first point."""
 
     metric: str
     kind: str
@@ -176,6 +177,10 @@ def announced_in(line: bytes) -> Announced | None:
 
 
 def _expression(given: object) -> str:
-    """Return a threshold's expression; k6 writes an object if the threshold aborts the load."""
+    """Return a threshold's expression; return an empty text if `given` has none.
+
+    k6 writes only the expression, or an object with the expression if the threshold may abort the
+    load.
+    """
     text = given.get("threshold") if isinstance(given, dict) else given
     return text if isinstance(text, str) else ""

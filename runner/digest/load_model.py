@@ -1,7 +1,7 @@
 """Derive the load model of a k6 run from its samples: closed or open, users, rate, think time.
 
-An open load begins its iterations at planned times, so the begins are evenly spaced. In a closed
-load, an iteration begins whenever an earlier iteration ends.
+An open load begins iterations at planned times, so the iterations begin at even intervals. In a
+closed load, an iteration begins whenever an earlier iteration ends, so the intervals are uneven.
 """
 
 from __future__ import annotations
@@ -17,49 +17,59 @@ from runner.model import setting_text, short_number
 from runner.shapes import ForTime, LoadModel, Shape, Steps
 
 ARRIVALS = 3.0
-"""Begins of iterations are counted in windows of time in which this many begin on average.
+"""The load is divided into windows of time. On average, this many iterations begin in a window.
 
-This mean is small, so that the counts would differ visibly between windows if iterations began at
-random times.
+The number is small, so that the windows would differ visibly if iterations began at random times.
 """
 LATE_S = 0.005
 """k6 may begin an iteration late by this time, even under a light load."""
 LEAST_WINDOW_S = 0.02
-"""The windows in which begins are counted are at least this long.
+"""A window is at least this long.
 
-They must be longer than the few milliseconds by which k6 may begin an iteration late.
+A window must be longer than the few milliseconds by which k6 may begin an iteration late.
 """
 MOST_WINDOWS = 1_000_000
 UNEVEN = 1.5
-"""A window is even if the number of iterations that begin in it deviates by at most this from the
-mean of the two windows beside it.
+"""A window is even if about as many iterations begin in this window as in the two windows beside
+it.
+
+The number in the window may deviate by at most UNEVEN from the mean of the numbers in the two
+windows beside it.
 """
 UNEVEN_SHARE = 0.1
-"""At high rates, a window's count may deviate by this share of the mean of its two neighbours."""
+"""A window is also even if the number deviates from this mean by at most this share of the mean.
+
+At high rates, this share is more than UNEVEN.
+"""
 EVEN = 0.75
 """If at least this share of the windows is even, the iterations began at planned times."""
 BUSY = 0.95
-"""If on average at least this share of the users runs an iteration, all users were busy.
+"""If on average at least this share of the users runs an iteration, the load is closed, unless k6
+dropped iterations.
 
-The load is then closed.
+In an open load, some users wait for the next planned time.
 """
 FEW_BUSY = 0.5
-"""If fewer than this share of the allocated users ever ran an iteration at once, the load is open.
+"""If never more than this share of the allocated users ran an iteration at once, the load is open.
 
-k6 allocates spare users only for open loads. This rule is needed for times in whole seconds.
+k6 allocates spare users only for open loads. This rule is used only if all times in the file are
+whole seconds, which do not show how evenly iterations begin.
 """
 ENDING = 0.05
 """Iterations that k6 drops in this last share of a load do not show that the load was open.
 
-k6 drops these iterations because no time is left.
+k6 drops these iterations only because no time is left for them.
 """
 CONSTANT = 0.9
 """The number of users is constant if it is at its maximum in at least this share of the seconds."""
 RAMPING = 1.1
-"""The rate is a ramp if the rates of the first and the last tenth differ by more than this factor.
+"""The rate is a ramp if the rates of the first and the last tenth of the load differ by more than
+this factor.
 """
 FASTEST = 0.01
-"""This share of the requests, the fastest ones, shows how long a request takes without waiting."""
+"""The duration that this share of the requests does not exceed shows how long a request takes
+without waiting.
+"""
 
 
 @dataclass(frozen=True)
@@ -68,21 +78,26 @@ class LoadSeen:
 
     model: LoadModel
     users: int
-    """Number of users: of a closed load, the most that ran an iteration at once; of an open load,
-    all that k6 allocated.
+    """For a closed load, the largest number of users that ran an iteration at the same time.
+
+    For an open load, the number of users that k6 allocated.
     """
     constant_users: bool
     begun: int
     """Number of iterations that were completed or dropped."""
     seconds: float
     rate_rps: float
-    """Mean rate of iterations per second: completed (closed load), or due (open load)."""
+    """Mean number of iterations per second.
+
+    In a closed load, only completed iterations count. In an open load, iterations that k6 dropped
+    count, too.
+    """
     first_rps: float
     """Iterations that began per second in the first tenth of the load."""
     last_rps: float
     """Iterations that began per second in the last tenth of the load."""
     begins_s: float
-    """Seconds from the begin of the first iteration to the begin of the last iteration."""
+    """Seconds from the start of the first iteration to the start of the last iteration."""
     dropped: int
     iteration_ms: float
     """Mean duration of an iteration."""
@@ -99,9 +114,10 @@ class LoadSeen:
     def is_ramp(self) -> bool:
         """True if the rate of an open load changed.
 
-        Even at a constant rate, two tenths of a load may differ by a few iterations, because the
-        border of a tenth lies anywhere between two begins, and because a begin near a border may be
-        late. Such a difference does not count as a ramp.
+        Even at a constant rate, the first and the last tenth of a load may differ by a few
+        iterations: k6 may begin an iteration late, so that it counts in the next tenth, and the end
+        of a tenth may lie anywhere between two starts of iterations. Such a small difference does
+        not count as a ramp.
         """
         if self.dropped:
             return False
@@ -112,7 +128,10 @@ class LoadSeen:
 
     @property
     def shape(self) -> Shape:
-        """The load as a shape of the lab: users for a time, or a constant rate."""
+        """The load as a shape of the lab.
+
+        A closed load becomes a number of users for a time, and an open load a constant rate.
+        """
         if self.model == "closed":
             return ForTime(self.users, float(max(1, round(self.seconds))))
         rate_rps = float(f"{self.rate_rps:.3g}")
@@ -139,7 +158,7 @@ class LoadSeen:
     def _by_littles_law(self) -> tuple[str, ...]:
         """Return a sentence that says how much of the response time may be waiting for other users.
 
-        Return nothing if the number of users changed, or if a rate or duration is not known.
+        Return no sentence if the number of users changed, or if a rate or duration is unknown.
         """
         if not self.constant_users or not self.rate_rps or math.isnan(self.fastest_ms):
             return ()

@@ -61,11 +61,10 @@ SUMS = (
 )
 """Metrics that are counts: for a trial in slices, the counts of the slices are added."""
 PROTOCOLS = ("proto", "tls_version")
-"""Metrics that name the protocols of a load's answers."""
+"""Metrics with the names of the protocols (HTTP and TLS) that a load's answers used."""
 UNCOUNTED = Counters(None, None, None)
 K6_TABLES = {"requests": "t_s", "latency": "second", "throughput": "t_s"}
-"""The tables that are made of a raw file with every request -> the column of times in each table.
-"""
+"""The tables that are made from a raw file with every request, each with its column of times."""
 Metrics = dict[str, Any]
 Raw = Callable[..., Path]
 """Function that returns the path of a load's raw file.
@@ -95,11 +94,11 @@ class LeftOut:
 
 
 def left_out_places(taken: Sequence[Sequence[str]]) -> LeftOut:
-    """Leave out the places of a session in which a server lost much CPU time.
+    """Leave out the places of a session in which other programs took much CPU time.
 
-    `taken` has one list per server, with a text per slice. The text names the programs that took
-    the CPU time; it is empty if they took little. If too few places would remain, no place is left
-    out, and the session must be repeated.
+    `taken` has one list per server, with a text for each slice. If other programs took much CPU
+    time in a slice, the text names these programs; otherwise it is empty. If too few places would
+    remain, no place is left out, and the session must be repeated.
     """
     disturbed = {place: who for each in taken for place, who in enumerate(each, start=1) if who}
     places = max((len(each) for each in taken), default=0)
@@ -117,8 +116,9 @@ def left_out_places(taken: Sequence[Sequence[str]]) -> LeftOut:
 def join_parts(parts: Sequence[Path], begins_s: Sequence[float], column: str, out: Path) -> None:
     """Write several tables one after the other into `out`.
 
-    `begins_s` has the begin of each table's slice. It is added to the table's times in `column`, so
-    that all times are counted from the begin of the first slice.
+    Each table belongs to a slice, and `begins_s` has the time when each slice begins. This time is
+    added to the table's times in `column`, so that all times count from the start of the first
+    slice.
     """
     schema = pq.read_schema(parts[0])
     at = schema.get_field_index(column)
@@ -135,9 +135,9 @@ def join_parts(parts: Sequence[Path], begins_s: Sequence[float], column: str, ou
 
 
 def exact_percentiles(requests: Path) -> dict[str, float]:
-    """Return percentiles and maximum of the latencies in a table of requests.
+    """Return exact percentiles and the maximum of the latencies in a table of requests.
 
-    Percentiles interpolate between order statistics.
+    A percentile between two sorted latencies is interpolated.
     """
     wanted = {**QUANTILES, "max": 1.0}
     percent = carried_percent(pq.read_metadata(requests).num_rows)
@@ -183,7 +183,10 @@ class LoadOfTrial:
     answered: int  # answers until the planned end of the load
     wrk: WrkResult | None = None
     script: ScriptSlice | None = None
-    """The requests of a user's script in one slice; None for any other load or a whole trial."""
+    """The requests of a user's script in one slice.
+
+    None if the load is not a user's script, or is a whole trial.
+    """
 
 
 def read_load(
@@ -228,7 +231,7 @@ def read_load(
     digest = partial(digest_requests, raw(files.samples), tables, **given, held=held, look=look)
     spool = files.spool(raw, cell, measurement, salvage)
     whole = points = digest(spool=spool)
-    if cell.lead_s:  # all requests are reconciled, but the lead's requests are not part of the load
+    if cell.lead_s:  # the invariants cover all requests, but metrics exclude those of the lead
         points = digest(spool=partial(spool, lead_s=cell.lead_s))
     metrics = metrics_of_points(points, cell, window_s)
     metrics["dropped"] = points.dropped_iterations + points.late + reconcile.missed(cell, whole)
@@ -336,18 +339,18 @@ def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTria
 
 
 def _all_words(loads: Sequence[LoadOfTrial], name: str) -> str:
-    """Return all words of a metric, such as `proto`, in several loads: each word once.
+    """Return all words that a metric such as `proto` has in several loads, each word once.
 
-    In each load's metric, and in the result, the words are separated by commas.
+    Commas separate the words, both in the metric of a load and in the result.
     """
     known = [load.metrics[name] for load in loads if name in load.metrics]
     return ", ".join(dict.fromkeys(word for text in known for word in text.split(", ")))
 
 
 def _mean(loads: Sequence[LoadOfTrial], name: str, weight: str) -> float | None:
-    """Return the mean of the metric `name` over the loads that have it; None if no load has it.
+    """Return the mean of the metric `name` over several loads, weighted by the metric `weight`.
 
-    The metric `weight` is the weight of each load.
+    Loads without the metric are left out. Return None if no load has the metric.
     """
     known = [load.metrics for load in loads if load.metrics.get(name) is not None]
     total = sum(each[weight] for each in known)
@@ -364,10 +367,10 @@ class SampleFiles:
     samples: str
     """Base name of the raw file with every request."""
     spool: Callable[[Raw, Cell, Measurement, bool], Callable[..., Any]]
-    """Function that returns another function, which spools the samples of one load.
+    """Function that returns a second function. The second function spools the samples of one load.
 
     To spool samples means to write one row per request to files, in the form of `digest.k6_raw`. If
-    several generators share the load, the samples of all of them are spooled.
+    several generators share the load, the samples of all generators are spooled.
     """
     summaries: Callable[[Raw, Measurement], list[GeneratorSummary]]
     """Function that returns the summary that each generator wrote itself."""
@@ -418,7 +421,10 @@ _SAMPLES = {
 
 
 def load_tables(run: RunFolder, trial: Trial, of_slice: int | None) -> dict[str, Path]:
-    """Return the paths of k6's tables for one slice, or for a whole trial if `of_slice` is None."""
+    """Return the paths of the tables of K6_TABLES for one slice.
+
+    If `of_slice` is None, return the paths for a whole trial.
+    """
     name = trial.trial_id if of_slice is None else f"{trial.trial_id}.{of_slice}"
     final = (
         {"requests": run.tables / "requests" / f"{trial.trial_id}.parquet"}
@@ -440,11 +446,12 @@ class _Reconciled:
 def _reconciled(
     raw: Raw, cell: Cell, given: dict[str, Any], points: RequestNumbers, measurement: Measurement
 ) -> _Reconciled:
-    """Return the results of the script's checks, if it has any, and the checks of the invariants.
+    """Return the results of the script's own checks, and the results of the lab's invariants.
 
     `given` holds the arguments of digest_requests. The invariants compare the samples with the
     generator's summary. If there are several generators, the samples of all generators are compared
-    with the merged summary, and the samples of each generator with its own summary.
+    with the merged summary, and also the samples of each generator with the summary of the same
+    generator.
     """
     files = _SAMPLES[cell.tool]
     summaries = files.summaries(raw, measurement)
@@ -459,7 +466,8 @@ def _reconciled(
         walls.append((own.first_start_ns, own.last_end_ns))
         if isinstance(of_part.shape, Closed):
             asked = of_part.shape.iterations
-            # A generator may be off by 1, but the sum of all generators may not.
+            # One generator may run one iteration more or less than it was asked for. But the sum
+            # over all generators must be exact.
             if abs(own.script_runs - asked) <= 1:
                 of_part = replace(of_part, shape=replace(of_part.shape, iterations=own.script_runs))
         found = reconcile.request_checks(of_part, own, each, uncounted)
@@ -477,10 +485,9 @@ def _reconciled(
 def _samples_together(
     run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]
 ) -> Metrics:
-    """Join the tables of slices, one after the other.
+    """Join the tables of slices, and return the statistics of the latencies of all requests.
 
-    Return the statistics of the latencies of all requests. If the trial has no slices, there is
-    nothing to join, so return no metrics.
+    If the trial has no slices, there is nothing to join, so return no metrics.
     """
     if trial.cell.slices is None:
         return {}

@@ -2,15 +2,16 @@
 
 The module relies on these facts of oha's source (src/client.rs, src/db.rs, src/printer.rs of 1.16):
 
-- All times are in seconds since oha began, but oha says only in which second it began. So the time
-  at which the lab started oha is used instead, which is some tens of milliseconds earlier.
-- `start` is the time at which a connection began a request, and `end` the time of the last byte of
-  the answer. If the request opened its connection, connecting lies between the two.
-- With an offered rate, `start_latency_correction` is the time at which it was a request's turn. It
-  may be up to a millisecond late. `duration` then begins at that time, not at `start`.
-- Turns follow each other at the offered rate, and the first turn is when oha begins. So the time at
-  which a request was due follows from its place in the order.
-- Requests without an answer are only in the report.
+- All times are in seconds since oha began, but oha says only in which second it began. So the lab
+  uses the time when it started oha, which is some tens of milliseconds earlier.
+- `start` is the time when a request began, and `end` is the time of the last byte of the answer. If
+  the request opened a connection, the time of connecting lies between `start` and `end`.
+- If the load has an offered rate, `start_latency_correction` is the time when it was the request's
+  turn. oha may note this time up to a millisecond late. `duration` then begins at this time instead
+  of at `start`.
+- The turns follow each other at the offered rate, and the first turn is when oha begins. So the
+  place of a request in the order of the turns shows when the request was due.
+- Only the report contains requests without an answer.
 """
 
 from pathlib import Path
@@ -77,9 +78,9 @@ def spool_requests(
     Return the counts. Each request counts as an iteration, and `late` counts the requests of an
     open load that began more than 10 ms after they were due.
 
-    `began_ns` is the wall-clock time at which the lab started oha. `rate_rps` is the offered rate,
-    or 0 for a closed load. Requests that were due in the first `lead_s` are left out. Raise
-    DamageError if the file is not as the lab wrote it, or belongs to another load.
+    `began_ns` is the wall-clock time when the lab started oha. `rate_rps` is the offered rate, or 0
+    for a closed load. Requests that were due in the first `lead_s` seconds are left out. Raise
+    DamageError if the file does not have the form that the lab writes, or belongs to another load.
     """
     lead = {"lead": round(rate_rps * lead_s)}
     try:

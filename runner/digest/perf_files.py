@@ -18,7 +18,10 @@ _KERNEL_ADDRESS = 1 << 63
 
 @dataclass(frozen=True)
 class Sample:
-    """A call stack from the thread's first function to the running one, and its CPU time."""
+    """A sample of perf: a call stack, and the CPU time for which the sample stands.
+
+    The stack begins with the thread's first function and ends with the running function.
+    """
 
     stack: tuple[str, ...]
     period_ns: int
@@ -88,7 +91,7 @@ def parse_stacks(lines: Iterable[str]) -> Iterator[Sample]:
 
 
 def _function(frame: re.Match[str]) -> str:
-    """Return a function's name, or its module in brackets if it has no symbol."""
+    """Return a function's name. For a function without a symbol, return the module in brackets."""
     name = frame["name"].replace(";", ":")
     if name == "[unknown]":
         module = frame["module"].rpartition("/")[2].strip("[]")
@@ -99,7 +102,7 @@ def _function(frame: re.Match[str]) -> str:
 def read_events(path: Path) -> list[Event]:
     """Return the events of a counted slice; raise LabError if the file is damaged.
 
-    If perf counted an event for only a part of the time, its count is extrapolated.
+    If perf counted an event for only a part of the time, the count is extrapolated.
     """
     try:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -21,7 +21,7 @@ from runner.model import OWN_SCRIPT, Cell, LabError
 from runner.store import replacing
 
 ENOUGH = {"p50": LEAST_PROBED, "p95": 100, "p99": 500}
-"""A percentile is computed only from at least this many samples, so that five lie above it.
+"""A percentile is computed only from at least this many samples, so that five samples lie above it.
 
 With fewer samples, the column of the percentile is empty.
 """
@@ -35,10 +35,11 @@ to wait. The limit is four times the interval between requests at the probe's hi
 CONNECTING_NS = 1_000_000_000
 """The probe abandons a connection that is not accepted within this time."""
 AS_OFTEN = 0.1
-"""If two shares differ by at most this, load and probe met closed connections equally often.
+"""The load and the probe found their connections closed equally often if two shares differ by at
+most this.
 
-The two shares are those of the load's and of the probe's requests for which a kept connection
-could exist, but the server had closed it.
+The first share is about the load's requests that could have reused a connection: it is the share of
+those for which the server had closed the connection. The second share is the same for the probe.
 """
 PACKED: dict[str, object] = {
     "compression": "zstd",
@@ -48,10 +49,10 @@ PACKED: dict[str, object] = {
     "write_statistics": False,
     "store_schema": False,
 }
-"""Compression of tables/probe.
+"""Options for compressing the files of tables/probe.
 
-The metadata are kept small, because each trial has a file of its own, and many of these files have
-only few rows.
+Each trial has a file, and many of these files have only a few rows. So the options also keep the
+files' metadata small.
 """
 
 
@@ -114,9 +115,9 @@ def late_share(probe: ProbeSamples, windows: Sequence[Window], hz: float) -> flo
     """Return the share of due requests that the probe, by its own fault, sent late or not at all.
 
     Only requests that were due within the load count. `hz` is the probe's planned rate. A delay is
-    not the probe's fault while the probe waits for the server: until a connection is accepted, or
-    while the maximum number of the probe's requests is under way. If fewer than ten requests were
-    sent in a window, the share is 0 there.
+    not the probe's fault while the probe waits for the server. It waits until the server accepts a
+    connection, and while the maximum number of the probe's requests is under way. In a window with
+    fewer than ten requests, the share is taken to be 0.
     """
     punctual = (probe.sent_ns - probe.scheduled_ns <= LATE_NS) | _held_up(probe, probe.scheduled_ns)
     late = []
@@ -153,8 +154,8 @@ def _held_up(probe: ProbeSamples, at_ns: npt.NDArray[Any]) -> npt.NDArray[np.boo
 def reopened_share(probe: ProbeSamples | None) -> float:
     """Return the share of the probe's requests whose kept connection the server had closed.
 
-    Only requests for which an idle connection could exist are counted. The first requests of each
-    load are not among them, because the probe begins each load with new connections. Return 0 if
+    Only requests that could have reused an idle connection are counted. So the first requests of
+    each load are not counted, because the probe begins each load with new connections. Return 0 if
     fewer than ten requests are counted, or if there is no probe.
     """
     if probe is None:
@@ -193,7 +194,7 @@ def probe_percentiles(
 ) -> dict[str, float | int | None]:
     """Write tables/probe/<trial_id>.parquet, and return the probe's columns of trials.parquet.
 
-    The probe's columns summarise the requests that were due within the load. The table has a row
+    The probe's columns summarize the requests that were due within the load. The table has one row
     per request, with these columns:
 
     - `t_s` is the time at which the request was due, in seconds since the load began. The pauses
@@ -249,9 +250,10 @@ def saw_the_same(cell: Cell, mode: str, metrics: Mapping[str, float | int | None
     For a user's script they are not comparable, because the script may request anything, but the
     probe requests only one path.
 
-    The probe keeps its connections if the server allows it. But a load that opens new connections
-    also waits until the server accepts them. So the two are comparable only if the server closes
-    the probe's connections equally often: then the latencies of both include connecting.
+    The probe reuses its connections if the server does not close them. But a load that opens new
+    connections also waits until the server accepts these connections. So probe and load are
+    comparable only if the server closes the connections of both equally often, because then the
+    latencies of both include connecting.
     """
     if cell.workload == OWN_SCRIPT:
         return False

@@ -36,9 +36,12 @@ class _Slice:
     begin_s: float
     end_s: float
     answered: int
-    """Number of requests answered between the begin and the end of the load."""
+    """Number of requests answered during the load."""
     counted: int
-    """Number of requests while perf ran. perf starts before the load and stops after the load."""
+    """Number of requests while perf ran.
+
+    It may be larger than `answered`, because perf starts before the load and stops after the load.
+    """
     cpu_us_per_request: float | None
 
 
@@ -66,7 +69,8 @@ class _Profile:
 
     @property
     def is_timeline(self) -> bool:
-        """True if the profile is one load without breaks, whose samples keep their times."""
+        """True if the profile is a timeline: a load without a break, with the time of each sample.
+        """
         return self.session.startswith(TIMELINE)
 
     def of_kind(self, kind: Kind) -> list[_Slice]:
@@ -164,7 +168,10 @@ def _recorded(profiles: Iterable[_Profile]) -> tuple[Rows, Rows]:
 
 
 def _sampled(profile: _Profile, each: _Slice, subject: Observed) -> tuple[Rows, float]:
-    """Return a recorded slice's rows of the table `profiles`, and their sum in µs per request."""
+    """Return a recorded slice's rows of the table `profiles`, and the total CPU time of the rows.
+
+    The CPU time is in µs per request.
+    """
     file = STACKS if subject == "server" else DATABASE_STACKS
     found = read_stacks(profile.folder / raw_name(file, each.place), each.begin_s, each.end_s)
     names = {**profile.names, "place": each.place, "subject": subject}

@@ -35,10 +35,10 @@ from runner.model import OWN, OWN_SCRIPT, Cell, Check
 from runner.shapes import Closed, ForTime, Mode, Search, Steps
 
 THROWN = "lab_iterations_thrown"
-"""Metric of workloads/own.js: iterations of a script that threw an error."""
+"""Metric of workloads/own.js that counts the iterations of a script that threw an error."""
 CLOSING = 0.9
-"""If at least this share of the probe's requests finds that the server closed their connection, the
-server is taken to close all connections, also those of the load.
+"""If the server closed the connections of at least this share of the probe's requests, the lab
+assumes that the server closes every connection, also the connections of the load.
 """
 BATCH_PER_HOST = 6
 """Maximum number of connections of a k6 user for one http.batch() (its option batchPerHost)."""
@@ -131,7 +131,8 @@ def summary_checks(points: RequestNumbers, summary: GeneratorSummary) -> Iterato
 def _points(points: RequestNumbers, summary: GeneratorSummary) -> Check:
     """Check that the samples have as many points of each request metric as the summary says.
 
-    http_req_failed may have fewer points, because a request with a null responseCallback has none.
+    http_req_failed may have fewer points, because a request with a null responseCallback has no
+    such point.
     """
     each = {
         metric: count
@@ -172,9 +173,10 @@ def _longest(points: RequestNumbers) -> Check:
 def _quantiles(
     points: RequestNumbers, summary: GeneratorSummary, names: Sequence[str] | None
 ) -> Check:
-    """Check the statistics `names` of the durations against the summary.
+    """Check that statistics of the durations agree with the summary.
 
-    If `names` is None, check all statistics that were computed from the samples.
+    `names` are the statistics to check. If `names` is None, check all statistics that were computed
+    from the samples.
     """
     durations = points.all_durations or points.durations
     stated = summary.http_req_duration
@@ -189,11 +191,11 @@ def _quantiles(
 def _iterations(cell: Cell, points: RequestNumbers, summary: GeneratorSummary) -> Iterator[Check]:
     """Check invariant 1: the number of iterations.
 
-    k6 reports interrupted iterations only in its log, but each of them leaves a data_sent point. At
-    an arrival rate, k6 begins as many iterations as fit into each step, give or take one. Some
-    iterations are not begun: k6 drops an iteration if no virtual user is free, and k6 omits an
-    iteration if it is too late to begin it (`missed`). In both cases the rate was not sustained,
-    which is a result and not an error.
+    k6 reports interrupted iterations only in its log, but each interrupted iteration leaves a
+    data_sent point. In an open load, the number of iterations that k6 begins in a step may differ
+    by one from the planned number. Moreover, k6 does not begin every iteration: it drops an
+    iteration if no virtual user is free, and omits an iteration if the time to begin it is long
+    over (`missed`). In both cases the rate was not sustained, which is a result and not an error.
     """
     interrupted = points.script_runs - points.iterations
     done = summary.iterations + interrupted + summary.dropped
@@ -228,13 +230,13 @@ def _iterations(cell: Cell, points: RequestNumbers, summary: GeneratorSummary) -
 def may_hold(cell: Cell, reopened: float) -> int | None:
     """Return the highest number of connections that a load opens if connections are kept.
 
-    This is one connection per user, or BATCH_PER_HOST per user if a script of the user runs.
+    This is one connection per virtual user. If the load is a user's own script, it is
+    BATCH_PER_HOST connections per virtual user.
 
     `reopened` is the share of the probe's requests whose connection the server had closed. If this
-    share is at least CLOSING, return 0, so that the load counts as one whose connections are
-    closed. The probe is needed for this, because a load with hardly more requests than users does
-    not show whether the server closes connections. Return None if the generator does not say which
-    requests opened a connection.
+    share is at least CLOSING, the server closes connections, so return 0. The load itself may not
+    show this: with hardly more requests than users, hardly any connection can be reused. Return
+    None if the generator does not say which requests opened a connection.
     """
     if not TRAITS[cell.tool].says_connecting:
         return None
@@ -353,8 +355,9 @@ def whole(sent: Sequence[Sent], measurement: Measurement) -> tuple[Check, ...]:
     """Check invariant 5 over all slices; `sent` has the outcome of the requests of each slice.
 
     Between two slices no generator sends requests. So if the server counted a request between two
-    slices, the request was sent in a slice, and its answer came too late. Therefore there can be at
-    most as many such requests as requests without an answer.
+    slices, the request was sent in a slice, and the generator did not wait for the answer.
+    Therefore the server may count between the slices at most as many requests as the generator left
+    without an answer.
     """
     counted = _added(measurement, "requests")
     if counted is None:
@@ -439,9 +442,9 @@ def wrk_checks(
 ) -> Iterator[Check]:
     """Check invariants 5 and 7 of a wrk trial.
 
-    When wrk stops, each connection may have one request under way. So the server may have counted
-    one more request per connection than wrk. If there are several generators, `parts` has the
-    result of each generator.
+    When wrk stops, each connection may have one request under way, which wrk does not count. So the
+    server may count one more request per connection than wrk does. If there are several generators,
+    `parts` has the result of each generator.
     """
     requests = result.requests
     connections = result.connections
@@ -513,7 +516,10 @@ def answered_all_along(cell: Cell, parts: Sequence[tuple[float, float, int]]) ->
 
 
 def between(measurement: Measurement) -> tuple[Check, ...]:
-    """Check the hosts' clocks against each other; on one machine there is nothing to check."""
+    """Check that the hosts' clocks did not drift apart, and that every host gave signs of life.
+
+    If the whole trial ran on one machine, there is nothing to check.
+    """
     hosts = measurement.between
     if hosts is None:
         return ()
@@ -539,10 +545,10 @@ def sample_checks(
     counters: Mapping[str, Counter],
     windows: Sequence[Window],
 ) -> Iterator[Check]:
-    """Check invariant 9 by the sampler's samples.
+    """Check invariant 9 with the sampler's samples.
 
-    `raw` has all samples. `counters` has only the samples within slices, without the pauses between
-    them. The checks are these:
+    `raw` has all samples. `counters` has only the samples within slices, as if there were no pauses
+    between the slices. The checks are these:
 
     - Every process survived the load.
     - Every process stayed on its CPUs. Another tool, or a manager of control groups, may have moved

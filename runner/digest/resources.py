@@ -71,10 +71,10 @@ class Counter:
         return self.columns.get(name, np.full(len(self.t_s), np.nan))
 
     def between(self, begin_s: float, end_s: float, name: str = "cpu_s") -> float:
-        """Return the increase of a cumulative column between two times; NaN if it has no values.
+        """Return the increase of a cumulative column between two times.
 
         Values are interpolated between samples. Before the first sample and after the last sample,
-        the value is assumed to be constant.
+        the value is assumed to be constant. Return NaN if the column has no values.
         """
         first, last = np.interp([begin_s, end_s], self.t_s, self.column(name))
         return float(last - first)
@@ -162,7 +162,7 @@ def _use_pct(used_s: Floats, t_s: Floats) -> Floats:
 
 
 def _floats(table: pa.Table, name: str) -> Floats:
-    """Return a column with NaN instead of nulls; if the file has no such column, it is all NaN."""
+    """Return a column with NaN instead of nulls; if there is no such column, return only NaN."""
     if name not in table.column_names:
         return np.full(table.num_rows, np.nan)
     return np.asarray(
@@ -173,16 +173,16 @@ def _floats(table: pa.Table, name: str) -> Floats:
 def stitched(raw: Mapping[str, Counter], windows: Sequence[Window]) -> dict[str, Counter]:
     """Return the counters of several loads as if the loads had followed each other without a pause.
 
-    `raw` comes from read_counters. Its times are counted from the begin of the first window.
+    `raw` comes from read_counters. Its times are in seconds since the start of the first window.
     """
     offsets = np.cumsum([0.0, *(window.seconds for window in windows)])
     found = {}
     for subject, counter in raw.items():
         pieces: list[dict[str, Floats]] = []
         for window, offset in zip(windows, offsets[:-1], strict=True):
-            # Each slice has a new generator process, whose counters begin at 0. Rows long before
-            # the slice belong to the process of the previous slice, so a generator's margin is
-            # smaller.
+            # Each slice has a new generator process, so the generator's counters begin at 0 again.
+            # Rows from long before the slice belong to the process of the previous slice.
+            # Therefore the margin of a generator is smaller.
             margin_s = MARGIN_S / 5 if subject.startswith("generator") else MARGIN_S
             piece = _piece(counter, window, windows[0].begin_mono_ns, margin_s)
             pieces += [{**piece, "t_s": piece["t_s"] + offset}] if piece else []
@@ -197,7 +197,7 @@ def _piece(
 ) -> dict[str, Floats]:
     """Return a counter's rows within one window, with interpolated rows at both ends.
 
-    Empty if the counter has no row near the window.
+    Return an empty dictionary if the counter has no row near the window.
     """
     begin = (window.begin_mono_ns - zero_mono_ns) / 1e9
     started = (window.started_mono_ns - zero_mono_ns) / 1e9
@@ -231,10 +231,11 @@ def _joined(name: str, pieces: Sequence[Floats]) -> Floats:
 
 
 def tick_coverage(host: Counter, windows: Sequence[Window], hz: float) -> float:
-    """Return the share of the sampler's due ticks within the windows for which `host` has a row.
+    """Return the share of due ticks that the sampler took within the windows.
 
-    One missing tick per window is tolerated: a window that begins between two ticks may contain one
-    tick more or less than its length suggests.
+    `host` has a row for each tick that the sampler took. One missing tick per window is tolerated,
+    because a window that begins between two ticks may contain one tick more or less than the
+    window's length suggests.
     """
     expected = taken = 0
     for window in windows:

@@ -50,8 +50,8 @@ It may return the results in any order, and may call the given function twice fo
 def build_tables(run: RunFolder, salvaged: Mapping[str, Record] | None = None) -> None:
     """Write the run's tables from the trials' records and parts, and remove the parts.
 
-    `salvaged` has records by trial id. They are used instead of the records on disk, which are not
-    changed.
+    `salvaged` has the records of salvaged trials, by trial id. The tables use these records instead
+    of the records on disk. The records on disk are not changed.
     """
     records = run.records()
     sealed = [record["order"] for record in records if record["status"] == "sealed"]
@@ -143,8 +143,8 @@ def shrink(path: Path) -> None:
 def have_tables(run: RunFolder) -> bool:
     """True if every table exists and is intact, and the table of trials has every trial that ended.
 
-    If a run has no records, nothing says which trials it should have. Then intact tables are
-    enough.
+    If the run has no records, it is not known which trials the table of trials should have. Then
+    return True if the tables exist and are intact.
     """
     try:
         records = run.records()
@@ -218,8 +218,8 @@ def rebuild(
 ) -> None:
     """Digest all trials again from their sealed raw files, and rewrite the tables.
 
-    With `salvage`, the intact samples of a damaged k6 file go into the tables, but their trial
-    counts as failed. `spread` may distribute the sessions over processes, each of which uses
+    With `salvage`, the intact samples of a damaged k6 file go into the tables, but the trial of the
+    file counts as failed. `spread` may distribute the sessions over processes. Each process uses
     `threads` threads. Raise LabError if a raw file is missing or has changed, or if metrics differ
     from the sealed metrics.
     """
@@ -303,7 +303,7 @@ def _trial_of(record: Record, said: str) -> Trial:
 
 
 def _require_same(record: Record, digest: Digest) -> None:
-    """Raise LabError if a metric differs from the sealed one."""
+    """Raise LabError if a metric of the digest differs from the metric in the sealed record."""
     differing = sorted(
         k for k, v in record["metrics"].items() if not _same(digest.metrics.get(k), v)
     )
@@ -333,9 +333,9 @@ def _damaged(run: RunFolder, record: Record) -> bool:
 def _again(
     run: RunFolder, records: Sequence[Record], *, salvage: bool = False, threads: int = 2
 ) -> list[tuple[Record, Digest]]:
-    """Digest the trials of a session again, and return each with its record.
+    """Digest the trials of a session again, and return pairs of a record and the new digest.
 
-    A trial whose digest failed before and fails again is left out.
+    If the digest of a trial failed before and fails again, the trial is left out.
     """
     said = (
         f"{records[0]['trial_id'] if records else ''}: this version of the lab cannot "

@@ -2,8 +2,8 @@
 
 The grammar is that of k6 (metrics/thresholds_parser.go): an aggregation, an operator and a number,
 such as `p(95)<200`. Percentiles interpolate between order statistics, as k6's do. The rate of a
-counter is its total divided by the time from the begin of the first request to the end of the last
-request. k6 itself divides by the time of its whole test, so k6's rate may differ slightly.
+counter is the counter's total divided by the time from the start of the first request to the end of
+the last request. k6 itself divides by the time of its whole test, so k6's rate may differ slightly.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Stated:
 
 @dataclass(frozen=True)
 class StatedByK6:
-    """The thresholds in a summary of k6, and the kinds of the metrics in it."""
+    """The thresholds and the kinds of the metrics, as a summary of k6 states them."""
 
     thresholds: tuple[Stated, ...] = ()
     kinds: Mapping[str, str] = field(default_factory=dict)
@@ -84,10 +84,10 @@ class StatedByK6:
 def read_stated(path: Path) -> StatedByK6:
     """Return the thresholds in a summary that read_summary() accepts.
 
-    k6's machine-readable summary has no thresholds, so the result is empty for it. The two other
-    forms state each threshold's result: in the file of `--summary-export` it is true if the
-    threshold was crossed. In the data of handleSummary() it is an object whose member `ok` is true
-    if the threshold was kept.
+    k6's machine-readable summary has no thresholds, so for this form return no thresholds. In the
+    other two forms, each threshold has a value. In the file of `--summary-export`, the value is
+    true if the threshold was crossed. In the data of handleSummary(), the value is an object whose
+    member `ok` is true if the threshold was kept.
     """
     metrics = read_json(path).get("metrics")
     if not isinstance(metrics, dict):
@@ -167,7 +167,7 @@ class Watched:
         return _Sink(**found[0])
 
     def quantiles(self, selection: Selection, percents: Mapping[str, float]) -> dict[str, float]:
-        """Return percentiles of a selection; empty without points."""
+        """Return percentiles of a selection's values. Without points, there are no percentiles."""
         number = self.watch.numbers.get(selection, -1)
         chosen = self.database.view("watched").filter(f"selection = {number}")
         chosen.project("value AS ms").order("ms").create("sorted_selection")
@@ -207,10 +207,11 @@ class Watched:
 
 
 def threshold_rows(watched: Watched, known_tags: Sequence[str] | None) -> list[Values]:
-    """Return a row for each threshold, with its value, and whether the threshold was kept.
+    """Return a row for each threshold, which says the measured value and if the threshold was kept.
 
-    `known_tags` are the tags that the file states for its points; None means that it states all of
-    them. If a threshold needs another tag, or does not follow k6's grammar, its row has no value.
+    `known_tags` are the tags that the file states for its points; None means that the file states
+    all tags. If a threshold needs another tag, or does not follow k6's grammar, the threshold's row
+    has no value.
     """
     announced = (
         Stated(metric, expression)
@@ -242,7 +243,10 @@ def _threshold_row(watched: Watched, stated: Stated, known_tags: Sequence[str] |
 
 
 def metric_rows(watched: Watched) -> list[Values]:
-    """Return a row for each metric that the script defines or that belongs to another protocol."""
+    """Return a row for each metric that the script defines, and for metrics of other protocols.
+
+    Metrics of other protocols are for example the metrics of WebSockets and gRPC.
+    """
     return [
         _metric_row(watched, each)
         for each in watched.watch.numbers
@@ -278,8 +282,8 @@ def write_watched(
 ) -> None:
     """Write a trial's parts of the tables `thresholds` and `metrics`.
 
-    `known_tags` are the tags that the file states for its points; None means that it states all of
-    them.
+    `known_tags` are the tags that the file states for its points; None means that the file states
+    all tags.
     """
     write_rows(parts["thresholds"], "thresholds", trial, threshold_rows(watched, known_tags))
     write_rows(parts["metrics"], "metrics", trial, metric_rows(watched))

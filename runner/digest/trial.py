@@ -1,4 +1,4 @@
-"""Digest one trial: raw files to tables, metrics, checks and a verdict."""
+"""Digest one trial: turn its raw files into tables, metrics, checks and a verdict."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -60,7 +60,11 @@ class Digest:
     metrics: Metrics
     checks: tuple[Check, ...]
     verdict: Verdict
-    taken: str | None = None  # which program took so much CPU time that the trial must be repeated
+    taken: str | None = None
+    """Text that says who took so much CPU time that the trial must be repeated.
+
+    None if the trial need not be repeated for this reason.
+    """
     mode: str | None = None
     """Observed use of the load's connections: `keepalive`, `close` or `mixed`."""
 
@@ -72,7 +76,7 @@ class Digest:
 
     @property
     def broken(self) -> str | None:
-        """The broken invariants, in one sentence; None if all hold."""
+        """A text that names the broken invariants; None if no invariant is broken."""
         failed = [f"{check.name} ({check.detail})" for check in self.checks if not check.ok]
         return f"invalid: {'; '.join(failed)}" if failed else None
 
@@ -87,8 +91,8 @@ class Digest:
 
         Lost packets, a silent host and a clock that was set are always a disturbance. Other
         disturbances are CPU time taken away, late sampling or probing, a server that was not idle
-        between its slices, and a process that ran on other CPUs than its own. These do not count if
-        the trial also breaks an invariant by its own fault.
+        between its slices, and a process that could run on CPUs that it was not given. These other
+        disturbances do not count if the trial also breaks an invariant by its own fault.
         """
         if Blame.MACHINE in self._blamed:
             return True
@@ -113,7 +117,7 @@ They are left empty because the times would include waiting for the quota's next
 class _Counters:
     """Counters of some slices, by subject.
 
-    Times are in seconds since the begin of the first of these slices.
+    Times are in seconds since the first of these slices began.
     """
 
     raw: Mapping[str, Counter]
@@ -144,10 +148,10 @@ class _Seen:
         return _Counters(raw, stitched(raw, windows) if self.measurement.slices else raw)
 
     def takers(self) -> list[str]:
-        """Return a text for each slice that names who took much CPU time away.
+        """Return one text per slice, which says who took much CPU time away.
 
-        It may be the hypervisor or other programs. The text is empty if neither took much. The list
-        is empty if the trial has no slices.
+        The text names the hypervisor or other programs. It is empty if little CPU time was taken
+        away. If the trial has no slices, return no texts.
         """
         taken = []
         for at, window in enumerate(self.windows if self.measurement.slices else ()):
@@ -162,9 +166,9 @@ class _Seen:
         return taken
 
     def checks(self) -> tuple[Check, ...]:
-        """Return the checks of the invariants, each of them once for all slices together.
+        """Return one check per invariant, which covers all slices together.
 
-        If a check failed in some slices, its detail joins the details of these slices.
+        If a check failed in some slices, the detail of the check joins the details of these slices.
         """
         by_name: dict[str, list[Check]] = {}
         for each, load in zip(self.measurement.loads, self.loads, strict=True):
@@ -201,8 +205,8 @@ def digest_session(
     """Write the parts of the tables for a session's trials, or for a single trial.
 
     Return the digest of each trial, or a LabError if a raw file of the trial is missing or corrupt.
-    With `salvage`, the end of k6's samples may be missing. The samples before it are then used, and
-    the invariants of the load are not checked.
+    With `salvage`, the end of k6's samples may be missing. Then the other samples are used, and the
+    invariants of the load are not checked.
     """
     seen = {
         trial: _or_error(_read, run, _settled(trial, each), each, salvage, threads)
@@ -216,7 +220,7 @@ def digest_session(
 
 
 def _settled(trial: Trial, measurement: Measurement) -> Trial:
-    """Return the trial with the number of virtual users that its warm-up chose.
+    """Return the trial with the number of virtual users that the warm-up chose.
 
     If the warm-up chose no number, return the trial unchanged.
     """
@@ -266,10 +270,10 @@ def _read(
         else:
             load = read_load(run, trial, number, by_itself, beside, **how)
         loads.append(load)
-        # Convert the begin of the load from the wall clock to the monotonic clock. Both clocks were
-        # read at the same time, and their drift over one load is negligible.
+        # Convert the start of the load from the wall clock to the monotonic clock. Both clocks were
+        # read when the generator started, and their drift over one load is negligible.
         begin_ns = each.load_started_mono_ns + load.begin_wall_ns - each.load_started_wall_ns
-        # The load ends with its generator at the latest.
+        # The load ends when its generator ends, if not earlier.
         end_s = min(load.metrics["duration_s"], (each.load_ended_mono_ns - begin_ns) / 1e9)
         windows.append(Window(begin_ns, end_s, each.load_started_mono_ns, each.load_ended_mono_ns))
     raw = read_usage(folder, measurement, windows)
@@ -277,9 +281,9 @@ def _read(
 
 
 def _digest(run: RunFolder, seen: _Seen, left_out: LeftOut) -> Digest:
-    """Combine the slices that are not left out, and judge them.
+    """Combine the slices that are not left out into the trial's digest, with a verdict.
 
-    The invariants are checked in every slice, also in those left out.
+    The invariants are checked in every slice, also in slices that are left out.
     """
     trial = seen.trial
     measurement = seen.measurement

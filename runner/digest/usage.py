@@ -73,7 +73,7 @@ def used(counters: Mapping[str, Counter], end_s: float, requests: int) -> dict[s
     """Return the CPU and memory columns of trials.parquet that every load has."""
     server = counters.get("server")
     generator = counters["generator"]
-    # All None if the server's process was not found.
+    # The server's columns stay None if the server's process was not found.
     of_server: dict[str, float | None] = dict.fromkeys(SERVER)
     if server is not None:
         of_server |= _cost("server", server, end_s, requests)
@@ -135,10 +135,10 @@ def measure_usage(
 
 
 def _generator_throttled_share(counters: Mapping[str, Counter], end_s: float) -> float | None:
-    """Return the share of the time in which a quota held a generator back.
+    """Return the share of the load's time for which a quota held a generator back.
 
-    If there are several generators, return the highest of their shares. Return None if the share is
-    unknown for every generator.
+    If there are several generators, return the highest share. Return None if the share is unknown
+    for every generator.
     """
     names = [name for name in counters if name.partition(" ")[0] == "generator"]
     shares = [counters[name].between(0.0, end_s, "throttled_s") / end_s for name in names]
@@ -148,9 +148,10 @@ def _generator_throttled_share(counters: Mapping[str, Counter], end_s: float) ->
 def _of_generators(
     counters: Mapping[str, Counter], measurement: Measurement, end_s: float
 ) -> Metrics:
-    """Return the CPU use of the busiest generator, and numbers about all generators together.
+    """Return the CPU use of the busiest generator, the stolen CPU time, and the network's load.
 
-    These numbers are the highest share of stolen CPU time, and the load of the network.
+    Of the shares of CPU time that were stolen from the generators' hosts, only the highest share is
+    returned.
     """
     between = [(each, each.between) for each in measurement.loads if each.between is not None]
     hosts = between[0][1].generators
@@ -186,10 +187,11 @@ def others_pct(
 ) -> float | None:
     """Return the CPU use of programs outside the trial, in % of a core; None if unknown.
 
-    The kernel's exact CPU time of all programs is used if it is available. Otherwise the kernel's
-    ticks are used. In ticks, the value is unknown for loads of less than a second, and for loads
-    under a quota, because the quota's periods may be in step with the ticks. For a user's server
-    the value is always unknown, because the lab does not know the server's helper programs.
+    If the kernel states the exact CPU time of all programs, this time is used. Otherwise the CPU
+    time that the kernel counts in ticks is used. Ticks are too coarse for loads of less than a
+    second, and wrong for loads under a quota, because the quota's periods may be in step with the
+    ticks. So in these two cases the value is unknown. For a user's server the value is always
+    unknown, because the lab does not know the server's helper programs.
 
     Interrupts are excluded, because some kernels count the work for the trial's connections as
     interrupts instead of counting it for a program (CONFIG_IRQ_TIME_ACCOUNTING).
@@ -234,8 +236,8 @@ def limited(cell: Cell) -> bool:
 def others_share(measurement: Measurement, taken_pct: float | None) -> float:
     """Return the share of CPU time that programs outside the trial used.
 
-    If the machine has CPUs that the trial does not use, return 0: other programs can run on these
-    CPUs, so they are not taken to disturb the trial.
+    If the machine has CPUs that the trial does not use, return 0. Other programs can run on these
+    CPUs, so the lab assumes that the other programs did not disturb the trial.
     """
     if measurement.cpus > measurement.placement.cpus:
         return 0.0
@@ -349,7 +351,7 @@ def _serial(
 
 
 def _network(metrics: Metrics) -> Network | None:
-    """Return the evidence of the network between hosts; None if all ran on one machine."""
+    """Return the evidence of the network between hosts; None if the trial ran on one machine."""
     if "network_share" not in metrics:
         return None
     return Network(

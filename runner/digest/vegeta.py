@@ -4,8 +4,9 @@ The module relies on these facts of vegeta's source (lib/attack.go, lib/results.
 
 - Requests are paced by the time since the attack began, and numbered in this order (`seq`,
   from 0).
-- `timestamp` is the time at which a worker began the request; `latency` ends with the last byte.
-- If no worker is free in time, a request begins late. So lateness is the generator's fault.
+- `timestamp` is the time when a worker began the request. `latency` is the time from then until the
+  last byte of the answer.
+- A request begins late only if no worker is free in time. So a late request is vegeta's fault.
 - When the time is over, vegeta sends no further request, even if a request is due. So the lab lets
   vegeta run GENERATOR_LATE_S longer.
 """
@@ -59,8 +60,8 @@ def spool_results(
     """Write requests.parquet and iterations.parquet into `folder`, as k6_raw.spool_points does.
 
     Return the counts. Each request counts as an iteration, and `late` counts the requests that
-    began more than 10 ms after they were due. Requests that were due in the first `lead_s` are left
-    out. Raise DamageError if the file is not as vegeta wrote it.
+    began more than 10 ms after they were due. Requests that were due in the first `lead_s` seconds
+    are left out. Raise DamageError if the file does not have the form that vegeta writes.
     """
     lead = {"lead": round(rate_rps * lead_s)}
     try:

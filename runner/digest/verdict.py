@@ -1,4 +1,4 @@
-"""The rules that decide what limited a trial: the server, the load generator, or another side."""
+"""The rules that decide what limited a trial, for example the server or the load generator."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from runner.verdict.words import takers
 
 @dataclass(frozen=True)
 class Rule:
-    """A cause, and whether it applies to the trial."""
+    """A cause. `holds` is True if the cause applies to the trial."""
 
     holds: bool
     cause: Cause
 
 
 def judge(evidence: Evidence) -> Verdict:
-    """Return the verdict of a trial; its cause is that of the first rule that applies.
+    """Return the verdict of a trial. The first rule that applies gives the cause.
 
     If server and generator are both saturated, the limit is unknown, because either of them may
     have set the rate.
@@ -46,10 +46,10 @@ def disturbance(evidence: Evidence) -> str:
 
     The text is empty if the trial need not be repeated.
 
-    A trial that was limited by its generator, or whose limit is unknown for another reason, is not
-    repeated, because its verdict would be the same on quiet CPUs. There is one exception: a trial
-    whose limit is unknown is repeated if other programs took much CPU time, because the server may
-    have seemed to have room only for that reason.
+    A trial is not repeated if its limit would be the generator, or would be unknown, even without
+    the taken CPU time. Repeating the trial would not change this verdict. There is one exception: a
+    trial whose limit is unknown is repeated if other programs took much CPU time. Without these
+    programs, the server might have been busier, and its limit might be known.
     """
     calm = judge(replace(evidence, stolen_share=0.0, others_share=0.0)).limit
     hidden = calm is Limit.UNKNOWN and evidence.others_share >= OTHERS

@@ -72,7 +72,7 @@ class Watch:
             self.add(each)
 
     def add(self, selection: Selection) -> None:
-        """Keep the points of a selection from here on."""
+        """Keep the points of a selection from now on."""
         if selection not in self.numbers and len(self.numbers) < MOST_SELECTIONS:
             self.numbers[selection] = len(self.numbers)
             self._by_metric.setdefault(selection.metric, []).append(selection)
@@ -84,7 +84,7 @@ class Watch:
         values: NDArray[np.float64],
         tags: TagSets,
     ) -> pa.RecordBatch | None:
-        """Return the rows of the selected points of a block; None if there are none.
+        """Return the rows of the selected points of a block; None if the block has no selection.
 
         `metrics` has one element per point: the index of the point's metric in `names`.
         """

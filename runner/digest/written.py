@@ -35,7 +35,7 @@ SUMMARY = "k6-summary.json"
 CROSSED = 99
 """Exit code of k6 if a threshold was not kept (errext/exitcodes).
 
-Such a load is a result, not an error.
+A load that does not keep its thresholds is a result, not an error.
 """
 
 

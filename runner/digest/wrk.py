@@ -20,16 +20,17 @@ LONGEST_US = 60_000_000
 wrk counts requests that take longer than its --timeout as timeouts, not in the histogram. The lab
 sets --timeout to 10 s.
 """
-# Highest accepted number of steps that undo the back-fill: so many steps take some seconds. A usual
-# histogram needs a few million steps.
+# A histogram is refused if undoing the back-fill needs more than this many steps. This number of
+# steps takes some seconds. A usual histogram needs only a few million steps.
 MOST_STEPS = 2_000_000_000
 
 
 @dataclass(frozen=True)
 class WrkResult:
-    """wrk's numbers.
+    """The numbers of a load that wrk sent.
 
-    `reported` is wrk's back-filled histogram, `raw` the measured one.
+    `reported` is the histogram that wrk reports, which is back-filled. `raw` is the histogram
+    without the back-fill.
     """
 
     ended_wall_ns: int
@@ -89,7 +90,7 @@ def undo_backfill(reported: Histogram, interval_us: int) -> Histogram:
 def quantile_ms(histogram: Histogram, q: float) -> float:
     """Return the q-quantile in ms, interpolated between order statistics as in k6 and numpy.
 
-    NaN if the histogram is empty.
+    Return NaN if the histogram is empty.
     """
     values, counts = histogram
     total = int(counts.sum())
