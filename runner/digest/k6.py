@@ -100,7 +100,7 @@ class NoRequestsError(LabError):
 class Steady:
     """The steady time of a load.
 
-    The steady time begins when a tenth of the load is over, and ends when the last iteration begins.
+    It begins when a tenth of the load is over, and ends when the last iteration begins.
     """
 
     seconds: float

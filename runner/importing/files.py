@@ -1,4 +1,4 @@
-"""Recognize a file of k6 by its content, whatever its name is."""
+"""Recognize a file of k6 by the file's content. The file's name does not matter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runner.model import LabError
 HEAD_BYTES = 65_536
 """A file is recognized by this number of bytes at its beginning.
 
-If the file is packed, so many bytes of its unpacked content are looked at, too.
+If the file is compressed, at most the same number of decompressed bytes is looked at.
 """
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -27,11 +27,11 @@ class K6File:
 
     path: Path
     raw_name: str
-    """Name of the file's copy in a trial's folder: `k6.json.gz`."""
+    """Name of the file's copy in a trial's folder, for example `k6.json.gz`."""
 
 
 def recognize(path: Path) -> K6File:
-    """Return the file, with the name that its copy gets; raise LabError if k6 did not write it."""
+    """Return a file of k6, with the name for its copy; raise LabError if k6 did not write it."""
     if not path.is_file():
         raise LabError(f"{path} is not a file: name a file that k6 wrote by --out json=FILE.")
     with path.open("rb") as file:
@@ -51,7 +51,7 @@ def recognize(path: Path) -> K6File:
 
 
 def _unpacked(path: Path, head: bytes) -> tuple[str, bytes]:
-    """Return a file's packing (`.gz`, `.zst` or empty), and the first bytes of its content."""
+    """Return a file's compression (`.gz`, `.zst` or empty), and its first decompressed bytes."""
     try:
         if head.startswith(_GZIP):
             return ".gz", zlib.decompressobj(wbits=31).decompress(head, HEAD_BYTES)

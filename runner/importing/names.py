@@ -15,7 +15,7 @@ _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def subject_name(text: str) -> str:
-    """Return a subject's name; raise LabError if it is empty, too long or not printable.
+    """Return a subject's name; raise LabError if the name is empty, too long or not printable.
 
     `v1.4`, `main@3f2a1c` and `next release` are valid names. All printable characters are allowed,
     because pages escape the names, and the ids of trials replace special characters.
@@ -31,8 +31,8 @@ def subject_name(text: str) -> str:
 def trial_ids(subjects: Sequence[str]) -> list[str]:
     """Return an id for the trial of each file, such as `v1-4-001` for the first file of `v1.4`.
 
-    Ids are used as names of folders. So they consist of letters, digits, `-` and `_`, and all of
-    them are different.
+    Ids are used as names of folders. So ids consist of letters, digits, `-` and `_`, and no two ids
+    are equal.
     """
     stems: dict[str, str] = {}
     for subject in dict.fromkeys(subjects):
@@ -44,7 +44,10 @@ def trial_ids(subjects: Sequence[str]) -> list[str]:
 
 
 def _free_stem(subject: str, taken: set[str]) -> str:
-    """Return the prefix of a subject's trial ids, with a number if another subject has the same."""
+    """Return the prefix of a subject's trial ids.
+
+    If another subject has the same prefix, append a number.
+    """
     stem = _NOT_IN_IDS.sub("-", subject).strip("-_") or "subject"
     number = 1
     free = stem

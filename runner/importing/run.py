@@ -37,7 +37,7 @@ CAMPAIGN = "imported"
 SUBJECT = "imported"
 """Name of the server that was loaded, if the user gives no name."""
 Progress = Callable[[str, int, int], None]
-"""Function that receives a file's name, the number of bytes read so far, and its size."""
+"""Function that receives a file's name, the number of bytes read so far, and the file's size."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,10 @@ def _no_progress(_name: str, _read_bytes: int, _bytes: int) -> None:
 
 
 def import_files(given: Sequence[Given], progress: Progress = _no_progress) -> RunFolder:
-    """Return a new run with a trial for each file; files of the same subject become its repeats.
+    """Return a new run with a trial for each file.
 
-    If a file cannot be imported, raise LabError and leave no run.
+    Several files of the same subject become repeats of this subject. If a file cannot be imported,
+    raise LabError and leave no run.
     """
     for each in given:
         subject_name(each.subject)
@@ -73,7 +74,10 @@ def import_files(given: Sequence[Given], progress: Progress = _no_progress) -> R
 
 
 def found_or_imported(path: Path, progress: Progress = _no_progress) -> RunFolder:
-    """Return the run that was imported from this file alone; import the file if there is none."""
+    """Return the run that was imported from this file alone.
+
+    If there is no such run, import the file.
+    """
     wanted = path.stat().st_size
     for known in sorted(runs_folder().glob(f"*-{CAMPAIGN}-*/run.json")):
         run = RunFolder(known.parent)
@@ -133,7 +137,7 @@ def _copy(run: RunFolder, trial: Trial, given: Given, file: K6File) -> None:
 def _digested(
     run: RunFolder, trial: Trial, given: Given, progress: Progress
 ) -> tuple[TrialRecord, tuple[str, ...]]:
-    """Digest a trial; return its record, and remarks for the reader."""
+    """Digest a trial, and return the trial's record, and remarks for the reader."""
     size = given.path.stat().st_size
     try:
         found = digest_imported(
@@ -183,7 +187,7 @@ def _manifest(
 ) -> Manifest:
     """Return the manifest, which names the files and has remarks about them.
 
-    It says nothing about the machine, because the machine is not known.
+    The manifest says nothing about the machine, because the machine is not known.
     """
     files = []
     for each, record in zip(given, records, strict=True):

@@ -24,16 +24,17 @@ CROWDED = 0.80
 Hyperfoil's watchdog has the same limit.
 """
 FULL_SECOND = 0.95
-"""A generator that uses more than this share of its CPUs in a second may limit the rate meanwhile.
+"""A generator that uses more than this share of its CPUs in a second may limit the rate in this
+second.
 """
 HELD = 0.97
 """If a server under a quota used at least this share of the quota over the whole load, it does not
 matter that the generator was full in some seconds.
 
-These seconds can have cost at most 3 % of the rate.
+The server had at most 3 % of its quota left. So these seconds cost at most 3 % of the rate.
 """
 THROTTLED = 0.01
-"""A server that its quota holds back for at least this share of the time has used up the quota."""
+"""If a quota holds a server back for at least this share of the time, the server has used it up."""
 NEAR_CEILING = 0.90
 """If the rate is at least this share of the generator's ceiling, the generator may be the limit."""
 HARDLY_IDLE = 0.60
@@ -45,7 +46,8 @@ NETWORK_FULL = 0.80
 """The network is the limit if a load moves at least this share of the network's bytes per second.
 
 A transfer before the run measures how many bytes per second the network can move. A load cannot
-reach this number, because headers, acknowledgements and packets in transit take their part.
+reach this number, because the network also moves headers and acknowledgements, and because packets
+need time on their way.
 """
 LOSSY = 0.01
 """If at least this share of the TCP segments is sent again, losses dominate the response times."""
@@ -67,11 +69,12 @@ machine's time in ticks and the trial's time exactly, so the difference is only 
 docs/method-evidence.md has measured values.
 """
 MANY_TIMES = 5.0
-"""Of the two clients (generator and probe), one waited longer than the other if its percentile is
-more than this many times the other client's percentile.
+"""Generator and probe measure the same percentile of the response time. One of them waited longer
+if its percentile is more than this many times the percentile of the other.
 """
 APART_MS = {"p50": 1.0, "p95": 5.0, "p99": 5.0}
-"""One client waited longer only if the two percentiles also differ by more than this, in ms."""
+"""Generator or probe waited longer only if their percentiles also differ by more than this, in ms.
+"""
 SHARE_BEYOND = {"p50": 0.5, "p95": 0.05, "p99": 0.01}
 """Share of the requests that lie above a percentile.
 
@@ -79,8 +82,8 @@ If at least this share of the requests opened a connection, then opening connect
 high percentile.
 """
 ALIKE = 1.5
-"""Both clients waited alike if both percentiles exceed APART_MS, and the larger percentile is at
-most this many times the smaller.
+"""Generator and probe waited alike if both percentiles exceed APART_MS, and the larger percentile
+is at most this many times the smaller percentile.
 """
 STIRRING = 0.25
 """A generator that used less than this share of its CPUs in every second did not delay requests.
@@ -93,22 +96,21 @@ PROBED = 0.8
 The lowest share observed so far was 99 %.
 """
 BY_CHANCE = 2.0
-"""The number of the probe's requests may deviate from the number due by this, in standard
-deviations.
+"""The number of the probe's requests may be lower than planned by this many standard deviations.
 
-It varies because the probe sends its requests at random times.
+The number varies, because the probe sends its requests at random times.
 """
 LAST_ANSWER_LATE_S = 0.5
-"""The verdict mentions the last answer of an open load if it comes this long after the load's end.
+"""If the last answer of an open load comes this long after the load's end, the verdict mentions it.
 """
 BUSY_USERS = 0.9
-"""If the users are busy for at least this share of the longest possible time, they are too few, and
-so they limit the rate of an open load.
+"""If the users of an open load are busy for at least this share of the longest possible time, there
+are too few users, so they limit the rate.
 """
 ROOM = 2.0
 """The lab recommends this many times the number of users that would be busy at the offered rate.
 
-More users are needed than would be busy, because response times rise under load.
+The additional users are needed because response times rise under load.
 """
 MOSTLY = 0.5
 """If the pool is exhausted in at least this share of the samples, the pool is the limit."""
@@ -126,18 +128,24 @@ class Evidence:
 
     The CPU use of server and generator is a share of the CPUs that each of them was given: it is
     1.0 if all of these CPUs were busy all the time. A group of values, such as `database`, is None
-    if the load has no such part.
+    if it does not apply to the load.
     """
 
     server_share: float | None
-    """CPU use of the server. None if its process, or the number of its CPUs, is unknown."""
-    generator_share: float | None
-    """CPU use as a share of the CPUs that the generator can use. None if unknown.
+    """CPU use of the server.
 
-    wrk with one thread, for example, can use only one core.
+    None if the server's process, or the number of the server's CPUs, is unknown.
+    """
+    generator_share: float | None
+    """CPU use of the generator, as a share of the CPUs that the generator can use.
+
+    wrk with one thread, for example, can use only one core. None if the CPU use is unknown.
     """
     generator_peak_share: float | None
-    """The generator's highest CPU use in a second; its mean CPU use if the load is shorter."""
+    """The generator's highest CPU use in a second.
+
+    If the load is shorter than a second, this is the generator's mean CPU use.
+    """
     disjoint: bool
     """True if server and generator shared no CPU."""
     offered_rps: float | None = None
@@ -146,9 +154,9 @@ class Evidence:
     """Requests that an open load could not send in time."""
     database: DatabaseEvidence | None = None
     waits: tuple[Wait, ...] = ()
-    """Percentiles measured by both generator and probe; empty if the two cannot be compared."""
+    """Percentiles that both generator and probe measured; empty if the two cannot be compared."""
     throttled_share: float | None = 0.0
-    """Share of the time in which a quota held the server back; None if unknown."""
+    """Share of the time for which a quota held the server back; None if unknown."""
     stolen_share: float = 0.0
     """Share of the time of all CPUs that the hypervisor took."""
     others_share: float = 0.0
@@ -158,7 +166,8 @@ class Evidence:
     failed_share: float = 0.0
     """Share of the requests that failed.
 
-    Errors may be faster or slower than right answers, so the rate then says little.
+    Errors may be faster or slower than right answers, so the rate says little if many requests
+    failed.
     """
     checks_failed_share: float = 0.0
     """Share of the checks in a user's script that failed."""
@@ -169,20 +178,29 @@ class Evidence:
     cores: float = 1.0
     """The server's quota in cores; without a quota, the number of the server's CPUs.
 
-    If a quota that was set outside the lab is lower than the lab's own quota, it counts instead.
+    If two quotas apply, one set by the lab and one set outside the lab, this is the lower quota.
     """
     foreign_quota: bool = False
     """True if a quota that was set outside the lab is lower than the lab's own quota."""
     shared_quota: bool = False
     """True if the server's quota also applies to the generator."""
     generator_throttled_share: float = 0.0
-    """Share of the time in which a quota held the generator back; 0 if unknown."""
+    """Share of the time for which a quota held the generator back; 0 if unknown."""
     server_used_cores: float | None = None
-    """CPU use of the server in cores. Set only if the number of the server's CPUs is unknown."""
+    """CPU use of the server in cores.
+
+    None if the number of the server's CPUs is known, because `server_share` has the CPU use then.
+    """
     serial: Serial | None = None
-    """Set only for a load with one connection, which sends one request after the other."""
+    """Evidence of a load with one connection, which sends one request after the other.
+
+    None for any other load.
+    """
     probing: Probing | None = None
-    """The probe's requests; None if there was no probe, or if it cannot be compared to the load."""
+    """The probe's requests.
+
+    None if there was no probe, or if the probe cannot be compared to the load.
+    """
     unprobed: bool = False
     """True if the probe was left out because it would have loaded the server too much."""
     users: Users | None = None
@@ -190,13 +208,14 @@ class Evidence:
     connecting_share: float = 0.0
     """Share of the requests whose response time includes opening a connection."""
     network: Network | None = None
-    """The network between several hosts; None if all ran on one machine."""
+    """The network between several hosts; None if the whole trial ran on one machine."""
     ended_late_s: float = 0.0
-    """Time between the end of an open load and its last answer."""
+    """Seconds from the end of an open load to the last answer."""
 
     @property
     def wrong_share(self) -> float:
-        """The share of failed requests, or of a script's failed checks if that share is larger."""
+        """The share of failed requests, or the share of a script's failed checks if it is larger.
+        """
         return max(self.failed_share, self.checks_failed_share)
 
     @property
@@ -228,8 +247,9 @@ class Evidence:
     def saturated(self) -> bool:
         """True if the server used up its CPUs or its quota.
 
-        The lab's quota has periods of 10 ms and holds back short bursts, so throttling alone is not
-        enough: the quota must be used up. The same applies to a quota shared with the generator.
+        A quota that was set outside the lab counts as used up if it throttled the server. This does
+        not apply to the lab's own quota, because its periods are so short (10 ms) that it throttles
+        even short bursts. Nor does it apply to a quota that the server shares with the generator.
         """
         if (self.server_share or 0.0) >= SATURATED:
             return True
@@ -252,11 +272,14 @@ class Network:
     """Effect of the network between hosts on a load."""
 
     share: float
-    """The load's bytes per second, divided by those of a transfer measured before the run."""
+    """The load's bytes per second, as a share of the bytes per second that the network can move.
+
+    A transfer before the run measures how many bytes per second the network can move.
+    """
     lost_share: float
     """Share of TCP segments that were sent again."""
     round_trip_ms: float
-    """Time of a round trip to the server without load; 0 if it was not measured."""
+    """How long a round trip to the server takes without load; 0 if this was not measured."""
     median_ms: float | None = None
     """Median response time; None if unknown."""
 
@@ -270,12 +293,16 @@ class Network:
 class Serial:
     """A load with one request at a time.
 
-    Nothing queues, so the rate is 1 / (the time of one cycle).
+    No request waits for another request, so the rate is 1 / (the time of one cycle). A cycle lasts
+    from one request to the next.
     """
 
     cycle_us: float
     server_share: float
-    """CPU use of the server as a share of one core, which is also its share of the cycle's time."""
+    """CPU use of the server as a share of one core.
+
+    This is also the share of a cycle for which the server runs.
+    """
     generator_share: float
     """CPU use of the generator as a share of one core."""
     idle: str | None
@@ -307,7 +334,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Probing:
-    """Numbers of the probe's requests that were due, sent, and failed during the load."""
+    """How many of the probe's requests were due during the load, were sent, and failed."""
 
     due: int
     sent: int
@@ -331,14 +358,15 @@ class Users:
     rate_rps: float
     """Iterations due per second."""
     busy: float | None
-    """Mean number of users running an iteration; None if unknown."""
+    """Mean number of users that run an iteration at the same time; None if unknown."""
 
     @property
     def are_the_limit(self) -> bool:
         """True if nearly all users were busy.
 
-        After an iteration, a user may wait until the next iteration is due, which takes up to one
-        interval of the rate. So even if there are too few users, no user is busy all the time.
+        After an iteration, a user waits until the next iteration is due. This takes at most the
+        time between two iterations of the offered rate. So even if there are too few users, no user
+        is busy all the time.
         """
         longest_share = self.iteration_ms / (self.iteration_ms + 1000 / self.rate_rps)
         return self.busy is not None and self.busy >= BUSY_USERS * longest_share * self.count
@@ -366,9 +394,9 @@ class DatabaseEvidence:
     pool_exhausted_share: float
     """Share of the samples in which all connections of the pool were in use."""
     limited: bool = False
-    """True if the lab's quota gave the database only a part of its CPUs.
+    """True if the lab's quota lets the database use only a share of the time of its CPUs.
 
-    A database with such a quota cannot fill the CPUs that it shares.
+    A database with a quota cannot fill the CPUs that it shares with the generator.
     """
 
 
@@ -401,13 +429,16 @@ The value `database.share`, for example, is stored in the column `evidence_datab
 
 
 Columns: TypeAlias = dict[str, float | bool | str | None]
-"""Values by column; None if the value is unknown, or if its group does not apply to the load."""
+"""Values by column.
+
+A value is None if it is unknown, or if it belongs to a group that does not apply to the load.
+"""
 
 
 def columns_of(evidence: Evidence) -> Columns:
     """Return the evidence as columns of `trials.parquet`, by name.
 
-    If the load lacks a group, all columns of this group are None.
+    If a group of values does not apply to the load, all columns of this group are None.
     """
     columns: Columns = {}
     for each in fields(Evidence):
@@ -422,10 +453,11 @@ def columns_of(evidence: Evidence) -> Columns:
 
 
 def evidence_of(row: Mapping[Any, Any]) -> Evidence | None:
-    """Return the evidence stored in a trial's row; None for an older run that did not store it.
+    """Return the evidence stored in a trial's row; None if the run is too old to have evidence.
 
-    `row` has the columns of `columns_of`. As pandas stores them, numbers may be floats, flags 0 and
-    1, and an unknown value None, NaN or an empty text.
+    `row` has the columns of `columns_of`. The values may have the types that pandas gives them: a
+    number may be a float, a flag may be 0 or 1, and an unknown value may be None, NaN or an empty
+    text.
     """
     if not _is_known(row.get(f"{PREFIX}disjoint")):
         return None

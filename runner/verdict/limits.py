@@ -9,9 +9,9 @@ from enum import StrEnum
 from typing import Self
 
 MOST_FAILED = 0.001
-"""A trial's limit is judged by its rate only if at most this share of its requests failed.
+"""If more than this share of a trial's requests failed, the trial's limit is unknown.
 
-If more requests fail, the rate and the cost per request mostly describe errors.
+The rate and the cost per request then describe errors, not only answers.
 """
 
 
@@ -26,9 +26,9 @@ class Limit(StrEnum):
     letter: str
     """Abbreviation of the word, for figures with little space; empty if there was no limit."""
     noun: str
-    """Phrase within a sentence: `the limit was the server`."""
+    """Phrase that names the limit within a sentence, such as `the server`."""
     why_not: str
-    """Why rates or response times of a trial with this limit are not compared.
+    """Reason why rates or response times of a trial with this limit are not compared.
 
     Pages show this text if a comparison requires another limit.
     """
@@ -129,9 +129,9 @@ class Limit(StrEnum):
 
     @classmethod
     def of(cls, verdict: str, cause: str = "") -> Limit:
-        """Return the limit in a trial's columns `verdict` and `verdict_cause`.
+        """Return the limit that a trial's columns `verdict` and `verdict_cause` state.
 
-        For a verdict that this version does not know, the limit is UNKNOWN.
+        For a verdict that this version of the lab does not know, return UNKNOWN.
         """
         if verdict == cls.POOL.verdict and cause == Cause.POOL_EXHAUSTED:
             return cls.POOL
@@ -183,7 +183,7 @@ class Cause(StrEnum):
     DATABASE_AND_GENERATOR_FILLED_CPUS = "database-and-generator-filled-cpus", Limit.UNKNOWN
     DATABASE_BUSY = "database-busy", Limit.DATABASE
     POOL_EXHAUSTED = "pool-exhausted", Limit.POOL
-    # Programs outside the trial disturbed it.
+    # The hypervisor or other programs disturbed the trial.
     CPU_TAKEN = "cpu-taken", Limit.UNKNOWN
     # CPUs, network and database had capacity left.
     NETWORK_LOSSY = "network-lossy", Limit.NETWORK

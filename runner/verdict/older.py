@@ -51,26 +51,34 @@ _RULES: tuple[tuple[str, Cause], ...] = (
     (r"the server made generator and probe wait alike", Cause.BOTH_WAITED_ALIKE),
     (r"neither side was busy", Cause.NEITHER_SIDE_BUSY),
 )
-"""Pairs of a pattern and a rule: the rule wrote the stored reasons whose beginning matches.
+"""Pairs of a pattern and a rule. If the beginning of a stored reason matches the pattern, the rule
+wrote the reason.
 
-The first pattern that matches counts, so patterns of longer beginnings come first.
+If several patterns match, the first counts. So a longer pattern stands before a shorter pattern
+that begins in the same way.
 """
 
 _NUMBERS_ALONE: dict[Limit, Cause] = {
     Limit.SERVER: Cause.SERVER_BUSY,
     Limit.GENERATOR: Cause.GENERATOR_BUSY,
 }
-"""For these limits, a stored reason may consist of numbers only. Each limit then implies a rule."""
+"""Rules of stored reasons that consist of numbers only, by limit.
+
+A reason with one of these limits may name no rule, but then the rule follows from the limit.
+"""
 
 
 @dataclass(frozen=True)
 class CauseInWords:
-    """The rule that decided a verdict, and its words."""
+    """The rule that decided a verdict, as a cause and in words."""
 
     cause: Cause | None
-    """The rule; None if this version of the lab has no such rule."""
+    """The rule's cause; None if this version of the lab has no such rule."""
     rule: str
-    """The rule in words, without the numbers; the whole sentence if it has only one part."""
+    """The rule in words: the stored reason without the numbers after the colon.
+
+    If the reason has no colon, this is the whole reason.
+    """
 
 
 def older_verdict(verdict: str, reason: str) -> CauseInWords:

@@ -1,4 +1,4 @@
-"""Write the sentence of a verdict; no other module does so."""
+"""Write the sentence that explains a verdict. No other module writes such sentences."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def brief_words(cause: Cause) -> str:
 
 
 def takers(stolen_share: float, others_share: float) -> str:
-    """Return a text that says who took much CPU time away, and how much; empty if nobody did.
+    """Return a text that says who took much CPU time away, and how much.
 
-    It may have been the hypervisor, other programs, or both of them.
+    The text names the hypervisor, other programs, or both. It is empty if neither took much.
     """
     much = _much(stolen_share, others_share)
     return ", ".join(
@@ -142,7 +142,8 @@ def probing_words(probing: Probing) -> str:
 
 
 def users_words(users: Users) -> str:
-    """Return the part of a sentence that names the users as the limit, and how many are enough."""
+    """Return the part of a sentence that says that there were too few users, and how many suffice.
+    """
     noun = "user" if users.count == 1 else "users"
     iteration = short_number(users.iteration_ms)
     rate = short_number(users.most_rps)

@@ -30,7 +30,10 @@ FORMATS: Mapping[str, Callable[[str], list[Series]]] = {
     "pidstat": read_pidstat,
     "docker stats (CSV)": read_docker_csv,
 }
-"""Name of a format -> its reader, which returns no series for a file of another format."""
+"""The function that reads a format, by the format's name.
+
+If a file has another format, the function returns no series.
+"""
 
 
 @dataclass(frozen=True)
@@ -39,12 +42,15 @@ class CpuFile:
 
     path: Path
     columns: Mapping[str, str] | None = None
-    """What `--map` says: the lab's name of a column -> its name in the CSV.
+    """Names of the CSV's columns, as `--map` gives them, by the lab's names of the columns.
 
-    None if the file is in one of the FORMATS.
+    None if the file has one of the FORMATS.
     """
     server: str | None = None
-    """Name of the server's process or container; None if the file is about a single one."""
+    """Name of the server's process or container.
+
+    None if the file has samples of only one process or container.
+    """
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,7 @@ def _recognized(text: str, columns: Mapping[str, str] | None) -> tuple[str, list
 
 
 def write_samples(samples: CpuSamples, target: Path) -> None:
-    """Write the samples as a trial's raw file; times are by the clock of the sampling tool."""
+    """Write the samples as a trial's raw file. The times are not converted to another clock."""
     series = samples.series
     rows = len(series.at_s)
     table = pa.table(

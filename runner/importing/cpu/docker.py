@@ -25,7 +25,10 @@ from runner.importing.cpu.series import (
 STREAM_S = 0.5
 """Seconds between two samples of a container if `docker stats` streams to a terminal or a file."""
 CALL_S = 2.0
-"""Seconds that a call of `docker stats --no-stream` takes, roughly; each call writes one sample."""
+"""Seconds that a call of `docker stats --no-stream` takes, roughly.
+
+Each call writes one sample of each container.
+"""
 _SCREEN = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _PERCENT = re.compile(r"\d+(?:\.\d+)?%")
 _MEMORY = re.compile(r"[0-9.]+(?:[KMGT]i)?B\s*/\s*[0-9.]+(?:[KMGT]i)?B")
@@ -52,16 +55,16 @@ def read_docker_csv(text: str) -> list[Series]:
 def _every_s(text: str) -> float:
     """Return the time between two samples: STREAM_S for a stream, and CALL_S for single calls.
 
-    Only a stream contains terminal codes that clear the screen.
+    Only a stream contains codes that clear the terminal's screen, so these codes show a stream.
     """
     return STREAM_S if _SCREEN.search(text) else CALL_S
 
 
 def _series(samples: Iterator[Sample], every_s: float) -> list[Series]:
-    """Return the series of samples.
+    """Return a series for each container that the samples name.
 
-    If no sample has a time, the samples of a container are assumed to be `every_s` apart. Otherwise
-    samples without a time are left out.
+    If no sample has a time, the samples of a container are assumed to be `every_s` seconds apart.
+    If only some samples have a time, the other samples are left out.
     """
     found = list(samples)
     if any(each.time.clock != "none" for each in found):

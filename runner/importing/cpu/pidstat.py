@@ -16,8 +16,8 @@ _DAY_S = 86_400
 def read_pidstat(text: str) -> list[Series]:
     """Return a series for each process; none if the text has another format.
 
-    pidstat writes the date only in its first line, and a time of day in each further line. Both are
-    in an unknown time zone. With `-H`, pidstat writes seconds since the epoch instead.
+    pidstat writes the date only in its first line, and a time of day in each further line. The time
+    zone of both is unknown. With `-H`, pidstat writes seconds since the epoch instead.
     """
     return series_of_samples(_samples(text))
 
@@ -62,7 +62,7 @@ def _sample(line: str, columns: list[str], date_s: float, last_s: float) -> Samp
 
 
 def _date_s(date: re.Match[str]) -> float:
-    """Return the time at which a date begins, in seconds since the epoch; 0 if it is no date."""
+    """Return when a date begins, in seconds since the epoch; 0 if there is no such date."""
     parts = date.groups()
     if parts[0] is None:
         year, month, day = parts[3:]

@@ -24,9 +24,15 @@ Clock = Literal["wall", "local", "relative", "none"]
 - `none`: nothing, because the tool wrote no times.
 """
 EPOCH_S = 1e8
-"""In a file, a number of at least this is a time since the epoch; a lower number is relative."""
+"""A time in a file that is at least this number counts from the epoch.
+
+A lower number counts from when the tool began.
+"""
 _UNITS_PER_S = {13: 1e3, 16: 1e6, 19: 1e9}
-"""Number of digits of a time since the epoch -> units per second. Seconds have fewer digits."""
+"""How many units of a time since the epoch make a second, by the number of the time's digits.
+
+A time in seconds has fewer digits than these.
+"""
 _SIZE = re.compile(r"([0-9.]+(?:e[+-]?\d+)?)\s*([kKMGT]?i?)B?", re.ASCII)
 _FACTORS = {
     **{"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12},
@@ -67,9 +73,10 @@ def series_of_percents(
 ) -> Series:
     """Return a series from samples that state the mean CPU use since the previous sample.
 
-    The CPU use is in percent of one core. For the first sample, an interval of median length is
-    assumed. The series therefore has an additional row, at the begin of this interval. Raise
-    LabError if a time or a value is not finite, or if the CPU use is negative.
+    The CPU use is in percent of one core. The first sample has no previous sample, so the interval
+    before it is assumed to have the median length. The series therefore has an additional row for
+    the start of this interval. Raise LabError if a time or a value is not finite, or if the CPU use
+    is negative.
     """
     order = np.argsort([each.at_s for each in times], kind="stable")
     at_s = np.array([each.at_s for each in times], np.float64)[order]
@@ -99,7 +106,10 @@ def series_of_percents(
 
 
 def time_of(text: str) -> Time | None:
-    """Return the time in a text: a number, or ISO 8601 with or without a zone; None if neither."""
+    """Return the time in a text, which may be a number, or ISO 8601 with or without a time zone.
+
+    Return None if the text is neither.
+    """
     text = text.strip().strip("[]")
     try:
         number = float(text)
@@ -123,9 +133,9 @@ def _iso_time(text: str) -> Time | None:
 
 
 def bytes_of(text: str) -> float:
-    """Return the size in a text, in bytes; NaN if the text is no size.
+    """Return the size in a text, in bytes; NaN if the text is not a size.
 
-    Sizes are for example `50.1MiB`, `50.1MiB / 7.6GiB` (of which the first counts) and `1024`.
+    Examples are `50.1MiB`, `1024`, and `50.1MiB / 7.6GiB`, where only the first size counts.
     """
     found = _SIZE.fullmatch(text.partition("/")[0].strip())
     try:
@@ -163,7 +173,7 @@ def chosen(series: Sequence[Series], wanted: str | None) -> Series:
 
 
 def _sum(series: Sequence[Series], name: str) -> Series:
-    """Return the sum of several series, at each time at which any of these series has a sample."""
+    """Return the sum of several series, with a row for each time when any series has a sample."""
     at_s = np.unique(np.concatenate([each.at_s for each in series]))
     cpu_s = [np.interp(at_s, each.at_s, each.cpu_s) for each in series]
     rss = [np.interp(at_s, each.at_s, each.rss_bytes) for each in series]
