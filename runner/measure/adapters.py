@@ -1,4 +1,4 @@
-"""TLS connections to Docker engines on other hosts; each ends soon after its host is lost."""
+"""TLS connections to Docker engines on other hosts. A connection ends soon after the host is lost."""
 
 import contextlib
 import socket
@@ -13,7 +13,8 @@ from urllib3.connectionpool import HTTPSConnectionPool
 CONNECT_S = 8
 """An engine must accept a connection within this time.
 
-If a host has not confirmed the data sent to it for this long, the kernel ends the connection.
+The same limit applies later: if a host does not confirm sent data for this long, the kernel ends
+the connection.
 """
 LIVELY = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
@@ -42,7 +43,7 @@ class OverTls(HTTPAdapter, Abandonable):
     """TLS connections that end when their host is lost, and that can be abandoned."""
 
     def init_poolmanager(self, *given: Any, **named: Any) -> None:
-        """Make connections with the options LIVELY, and remember their sockets for `abandon`."""
+        """Give each new connection the options LIVELY, and remember its socket for `abandon`."""
         super().init_poolmanager(*given, **named, socket_options=LIVELY)
         opened = self._opened = WeakSet[socket.socket]()
 

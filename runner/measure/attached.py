@@ -36,9 +36,9 @@ def leaders(address: str, port: int) -> list[int]:
     """Return the pids of the processes that listen at `address` and `port`.
 
     If a process and its child both listen, the child is left out. If several workers listen, and
-    all have the same parent, return only the parent, unless it is init or an ancestor of the lab.
-    Return an empty list if no process of this machine has the socket, or if this user may not see
-    which process has it.
+    all have the same parent, return only the parent, unless the parent is init or an ancestor of
+    the lab. Return an empty list if no process of this machine listens there, or if this user may
+    not see which process does.
     """
     ours = (
         each.address.partition("%")[0]
@@ -83,9 +83,9 @@ def _sockets(address: str, port: int) -> set[str]:
 
 
 def _holders(sockets: set[str]) -> dict[int, int]:
-    """Return the pids of the processes that have one of the sockets open, with their parents' pids.
+    """Return the processes that have one of `sockets` open: a dict from pid to the parent's pid.
 
-    psutil cannot do this, because it names only one process per socket, but several workers may
+    `sockets` contains inodes. psutil cannot do this, because it names only one process per socket, but several workers may
     share a socket.
     """
     links = {f"socket:[{inode}]" for inode in sockets}
@@ -109,7 +109,10 @@ class Listener:
 
     @property
     def identity(self) -> str | None:
-        """Identifier of the process, unique on this machine for all time; None if it is unknown."""
+        """Id of the process, which no other process of this machine ever gets.
+
+        None if the process is unknown.
+        """
         return (
             f"{boot_id()} {self.pid} {start_ticks(self.pid)}" if self.pid != UNKNOWN_PID else None
         )
@@ -138,7 +141,7 @@ def find(api: UserApi) -> Listener:
 
 
 def cpus_of(pid: int) -> tuple[int, ...]:
-    """Return the CPUs on which any thread of a process or of its descendants may run.
+    """Return the CPUs on which at least one thread of a process or of a descendant may run.
 
     Return an empty tuple if the process has ended.
     """
@@ -165,7 +168,10 @@ def place(apis: Sequence[UserApi]) -> Placement:
 
 
 def tls_of(api: UserApi) -> Tls | None:
-    """Return what clients need to reach a user's server over TLS; None if its URL is plain HTTP."""
+    """Return the settings with which clients reach a user's server over TLS.
+
+    Return None if the URL of the server does not begin with `https`.
+    """
     parts = urlsplit(str(api.url))
     if parts.scheme != "https":
         return None
@@ -174,7 +180,7 @@ def tls_of(api: UserApi) -> Tls | None:
 
 
 def _resolved(path: str | None) -> str | None:
-    """Return the absolute path of a file that is relative to the lab's root."""
+    """Return the absolute form of a path that is relative to the lab's root; None for None."""
     return None if path is None else str((lab_root() / path).resolve())
 
 

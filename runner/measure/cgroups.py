@@ -185,7 +185,8 @@ def temporary(name: str, note: Callable[[Path], None]) -> Iterator[Cgroup | None
 def _created(name: str, note: Callable[[Path], None]) -> Cgroup | None:
     """Create an empty group below this process's own group; return None if that fails.
 
-    The group has a `quota` only if this user may limit CPU time.
+    In version 2, the new group may be below the root group instead: see `limiting_parent`. The
+    returned Cgroup has a `quota` only if this user may limit CPU time.
     """
     ours = of_process("self")
     if ours is None:
@@ -233,9 +234,9 @@ def limiting_parent(ours: Path, root: Path = ROOT) -> Path:
 def remove(folder: Path) -> list[int]:
     """Kill the processes of a group that the lab made, and remove the group.
 
-    Return the pids of the killed processes. For PostgreSQL it is not enough to kill a session,
-    because each process of PostgreSQL calls setsid. Only the control group contains all of
-    PostgreSQL's processes.
+    Return the pids of the killed processes. PostgreSQL can only be ended through its control group:
+    each process of PostgreSQL calls setsid(2), so the kernel's sessions do not show which processes
+    belong together.
     """
 
     def left() -> list[int]:

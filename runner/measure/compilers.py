@@ -14,7 +14,7 @@ _SECTION = struct.Struct("<I4xQQQQ")
 """The first fields of a section's header: name, flags, address, offset and size."""
 _GO_MAGIC = b"\xff Go buildinf:"
 _GO_STRINGS = 32
-"""Offset of the version in Go's section. The version is stored as its length and then its text."""
+"""Offset in Go's section at which the version is stored: first its length, then its text."""
 _GO_INLINE = 2
 """Bit in the section's flags (byte 15). If it is set, the section contains the version.
 
@@ -31,9 +31,9 @@ class _Section:
 
 
 def compiler_of(program: Path) -> str | None:
-    """Return name and version of the compiler that built a program: `go 1.26.8`, `rustc 1.95.0`.
+    """Return the name and version of the compiler that built a program.
 
-    Return None if the file is not a 64-bit ELF program, or if it does not name its compiler. The
+    The result is for example `go 1.26.8` or `rustc 1.95.0`. Return None if the file is not a 64-bit ELF program, or if it does not name its compiler. The
     sources are the ELF specification (section headers) and Go's package debug/buildinfo.
     """
     try:
@@ -71,9 +71,10 @@ def _content(data: bytes, sections: dict[bytes, _Section], name: bytes) -> bytes
 
 
 def _go(info: bytes) -> str:
-    """Return the version of Go from its build information, without the prefix `go`.
+    """Return the version of Go that a program's build information contains, without the prefix `go`.
 
-    Return an empty text if the section contains no version.
+    `info` is the content of the section `.go.buildinfo`. Return an empty text if it contains no
+    version.
     """
     if not info.startswith(_GO_MAGIC) or len(info) <= _GO_STRINGS or not info[15] & _GO_INLINE:
         return ""

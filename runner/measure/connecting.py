@@ -41,7 +41,7 @@ class _Secured(docker.APIClient):
 
 
 _FIRST_VERSION = "1.41"
-"""API version of Docker 20.10; a client uses it to ask the engine for the engine's own version."""
+"""API version of Docker 20.10. A client uses this version to ask which version the engine has."""
 
 
 class _Tunnelled(docker.APIClient):
@@ -60,7 +60,8 @@ class _Tunnelled(docker.APIClient):
 def _ask_version(api: Any) -> None:
     """Ask the engine for its API version, and use that version from now on.
 
-    docker-py asks by itself only if it uses one of its own adapters.
+    docker-py asks by itself only if it uses one of its own adapters. The lab's clients use other
+    adapters, so the lab has to ask.
     """
     api._version = api._retrieve_server_version()
 
@@ -79,9 +80,9 @@ def abandon(client: DockerClient) -> None:
 def connect(engine: str = "", certificates: str = "", *, timeout_s: int = 60) -> DockerClient:
     """Return a client of this machine's engine, or of the engine at the URL `engine`.
 
-    `certificates` is a folder with ca.pem, cert.pem and key.pem, in Docker's format. A URL with
-    ssh:// uses the user's ssh configuration, keys and known hosts, and rejects unknown hosts. Raise
-    DockerException if no engine answers.
+    `certificates` is a folder with ca.pem, cert.pem and key.pem, in Docker's format. If the URL
+    begins with ssh://, the connection uses the user's ssh configuration, keys and known hosts, and
+    an unknown host is rejected. Raise DockerException if no engine answers.
     """
     if certificates:
         pair: Any = (f"{certificates}/cert.pem", f"{certificates}/key.pem")
@@ -106,7 +107,8 @@ def connect(engine: str = "", certificates: str = "", *, timeout_s: int = 60) ->
 def reason(error: Exception) -> str:
     """Return a few words that say why a connection failed, without the addresses that urllib3 adds.
 
-    If the error contains a known phrase, return the phrase, otherwise the error's last line.
+    If the last line of the error contains a phrase of _KNOWN, return the phrase, otherwise the last
+    line.
     """
     text = last_line(str(error) or type(error).__name__)
     return next((known for known in _KNOWN if known in text.lower()), public(text)[:200])

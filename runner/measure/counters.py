@@ -50,9 +50,9 @@ def network_bytes() -> dict[str, int]:
 
 
 def undelivered(port: int) -> int:
-    """Return the number of closed connections to a port that still have data to deliver.
+    """Return the number of connections to `port` that are closed here, but still deliver data.
 
-    Such data can take a while to arrive, because TCP has to resend data that was lost.
+    The data can take a while to arrive, because TCP has to resend data that was lost.
     """
     rows = [line.split()[2:4] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     # Count the states FIN_WAIT1, LAST_ACK and CLOSING of the kernel's include/net/tcp_states.h.
@@ -115,13 +115,13 @@ SPARE = 2_000
 PATIENCE_S = 150.0
 """`wait_for_room` stops waiting for room in the connection table after this time.
 
-The kernel keeps closed connections in the table for 120 s (nf_conntrack_tcp_timeout_time_wait), so
-all of them have left the table by then.
+The kernel keeps a closed connection in the table for 120 s (nf_conntrack_tcp_timeout_time_wait). So
+by then, all connections of earlier loads have left the table.
 """
 
 
 def dropped_packets(statistics: Path = STATISTICS) -> int | None:
-    """Return the number of packets dropped since boot because the table was full.
+    """Return the number of packets dropped since boot because the connection table was full.
 
     Return None if the kernel tracks no connections.
     """

@@ -1,7 +1,7 @@
 """Start a fresh PostgreSQL for a trial, create its table, and read its counters.
 
-The functions that need psycopg import it, so that a run without a database does not wait for the
-import.
+psycopg is imported only inside the functions that need it, so that a run without a database does
+not wait for the import.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SETTINGS = (
     *("fsync", "synchronous_commit", "full_page_writes", "wal_level"),
     *("shared_buffers", "max_connections", "max_wal_size", "checkpoint_timeout"),
 )
-"""PostgreSQL's settings that the manifest records; those that affect durability come first."""
+"""PostgreSQL's settings that the manifest records. Settings that affect durability come first."""
 
 _COUNTERS = """
 SELECT (SELECT count(*) FROM devices WHERE firmware = %s),
@@ -97,7 +97,7 @@ class Database:
         self.running.resume()
 
     def restart(self) -> None:
-        """Kill the database with SIGKILL, restart it on the same data; return once it answers."""
+        """Kill the database with SIGKILL, restart it with its data, and wait until it answers."""
         self.running.restart()
         _connected(self.running, self.password, self.log).close()
 
@@ -122,10 +122,10 @@ class DatabaseFacts(TypedDict):
 
 
 def try_database(engine: Engine, cpus: tuple[int, ...]) -> DatabaseFacts:
-    """Start PostgreSQL once, so that its errors show before any trial; raise LabError if it fails.
+    """Start PostgreSQL once before the first trial, so that its errors are found early.
 
     Return the manifest's entry: PostgreSQL's version, its image (None if it runs as processes), and
-    its settings.
+    its settings. Raise LabError if PostgreSQL cannot be started.
     """
     with temporary() as folder, serving(engine, cpus, folder / "database.log") as database:
         return {
@@ -159,7 +159,7 @@ def scram_verifier(password: str) -> str:
             "Loads with a database need psycopg: pip install 'web-bench-lab[postgres]'."
         ) from None
 
-    # libpq requires a connection object, but it need not be connected
+    # libpq requires a connection object, but the object need not be connected.
     unconnected = PGconn.connect(b"host=/nowhere")
     return unconnected.encrypt_password(password.encode(), b"lab", b"scram-sha-256").decode()
 

@@ -38,9 +38,9 @@ It cannot be the name of a server, because no server's name contains a dot.
 def ensure_image(client: DockerClient, server: Server) -> str:
     """Build `server`'s image and return its id; an unchanged image comes from Docker's cache.
 
-    The stage `prebuilt` copies the same binary that the process engine runs. If this machine lacks
-    the binary, because the toolchain is missing, the last stage builds the binary in the
-    toolchain's official image.
+    The stage `prebuilt` of the Dockerfile copies the same binary that the process engine runs. If
+    this machine lacks the binary, because the toolchain is missing, the last stage of the
+    Dockerfile builds the binary in the toolchain's official image.
     """
     folder = server.folder
     others = list[str]()
@@ -216,9 +216,9 @@ class DockerHost:
     role = ""
     address = LOOPBACK
     reached: tuple[str, str] | None = None
-    """URL of the host's engine and folder of its certificates; None for this machine.
+    """The URL of the host's engine, and the folder of the engine's certificates.
 
-    The clean-up needs them to reach the engine.
+    None for this machine. The clean-up needs both values to reach the engine.
     """
     clients: tuple[str, ...] = ()
     """Addresses that may connect to a database on this host.
@@ -231,15 +231,15 @@ class DockerHost:
 
     @property
     def open_files(self) -> int:
-        """A container on this host can have at most this many files open.
+        """The largest number of files that a container on this host can have open.
 
-        A container cannot have more open files than its engine may, and the engine's limit is the
-        same as this runner's.
+        A container can open only as many files as its engine, and the engine has the same limit as
+        this runner.
         """
         return resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 
     def free_port(self) -> int:
-        """Return a port of this host's address that was free just now."""
+        """Return a port that was free just now at this host's address."""
         return free_port()
 
     def image(self, make: Callable[[DockerClient], str]) -> str:
@@ -260,8 +260,8 @@ class DockerHost:
 class DockerEngine:
     """Start servers and databases as containers that use the host's network.
 
-    A container with a network of its own would need a published port, whose connections pass
-    through Docker's userland proxy.
+    A container with a network of its own would need a published port. Connections to such a port
+    pass through Docker's userland proxy, which would distort the measurement.
     """
 
     name = "docker"
@@ -288,7 +288,8 @@ class DockerEngine:
         port = self._server.free_port()
         env = {**handed, "ADDR": f"{self._server.address}:{port}"}
         env |= {} if server.contract else {"PORT": str(port)}
-        # The clocks are compared before the start, because the server may answer at any moment.
+        # Compare the clocks before the start: after it, the server may answer at any moment, and
+        # the lab must not be busy with something else then.
         ahead_ns = self._server.wall_ahead_ns()
         with self._container(self._server, server.name, cpus, env, log) as container:
             facts = _facts(self._server, container, port, log)
@@ -426,10 +427,10 @@ def _facts(host: DockerHost, container: Container, port: int, log: Path) -> dict
 
 
 def _start(container: Container, ahead_ns: int) -> dict[str, Any]:
-    """Return the size of a container's image, and when the container's program began.
+    """Return the size of a container's image, and the instant at which its program began.
 
-    The time is by this machine's wall clock. The engine notes the time by the wall clock of the
-    container's host, which is `ahead_ns` ahead.
+    The engine reports the instant by the wall clock of the container's host. This clock is ahead of
+    this machine's wall clock by `ahead_ns`. The result is converted to this machine's wall clock.
     """
     known: dict[str, Any] = {}
     with contextlib.suppress(*TROUBLE, ValueError, KeyError, AttributeError):

@@ -27,7 +27,7 @@ LEAST_FREE = 2**30  # a host's disk needs this many free bytes, for a generator'
 CONNECTIONS = 3000
 """Number of connections that a load of a large campaign has open at the same time."""
 CLOSE_OPENS = 4 * CLOSE_RPS
-"""Number of connections that a large load in close mode opens during 3 s and the warm-up before."""
+"""Number of connections that a large load in close mode opens within 4 s, warm-up included."""
 
 
 def examine(
@@ -57,7 +57,7 @@ def examine(
 
 
 def examine_hosts(hosts: Hosts, say: Callable[[str], None]) -> list[Diagnosis]:
-    """Return the diagnoses of each host, as far as they matter for its roles.
+    """Return the diagnoses of each host that matter for the roles of this host.
 
     Raise LabError if a host cannot be reached or used.
     """
@@ -196,10 +196,10 @@ def _machine(facts: MachineFacts) -> list[Diagnosis]:
 
 
 def _permitted() -> list[Diagnosis]:
-    """Return diagnoses of this user's permissions, which takes 0.2 s.
+    """Return diagnoses of this user's permissions.
 
     The diagnoses say whether the lab may keep idle CPUs awake, limit a process to a share of a
-    core, and profile servers.
+    core, and profile servers. To find this out takes 0.2 s.
     """
     with contextlib.closing(IdleCpus()) as cpus:
         cpus.ask("polling")

@@ -37,29 +37,31 @@ class Running:
     port: int
     exit_code: Callable[[], int | None]  # returns None while the server runs
     stop: Callable[[], int | None]
-    """End the server (SIGTERM, after 2 s SIGKILL) and return its exit code.
+    """Function that ends the server and returns its exit code.
 
-    If the lab may not end this server, do nothing and return None.
+    It sends SIGTERM and, if the server still runs after 2 s, SIGKILL. If the lab may not end this
+    server, it does nothing and returns None.
     """
     _: KW_ONLY
     address: str = LOOPBACK
-    host: str = ""  # host and port of the server's URL; empty if they are `address` and `port`
+    host: str = ""  # host and port in the server's URL; if empty, `address` and `port` are used
     limit: Callable[[float], None] = lambda _: None
-    """Limit the server to this many cores of CPU time from now on, by a quota.
+    """Function that limits the server, by a quota, to the CPU time of this many cores.
 
-    Raise LabError if that fails.
+    The limit applies from the call on. The function raises LabError if the limit cannot be set.
     """
     alone: bool = True
-    """True if the server's control group holds no other process.
+    """True if the server's control group contains only processes of the server.
 
-    Otherwise the sampler reads the processes of the server instead of the group.
+    Otherwise the group's CPU time includes other programs, so the sampler reads each process of the
+    server instead of the group.
     """
     cpus: Callable[[], tuple[int, ...]] | None = None
     """Function that returns the CPUs on which the server may run; None if the lab chooses them."""
     began_wall_ns: int | None = None
-    """Time at which the server's program began, by this machine's wall clock.
+    """Instant at which the server's program began, by this machine's wall clock.
 
-    None if the lab did not start the server, or if its engine does not know the time.
+    None if the lab did not start the server, or if the engine does not report the instant.
     """
     image_bytes: int | None = None
     tls: Tls | None = None  # how the server is reached over TLS; None for plain HTTP
@@ -85,13 +87,13 @@ class RunningDatabase(Running):
 
     image: str | None  # digest of PostgreSQL's image; None without an image
     pause: Callable[[], None]
-    """Stops the database's processes by SIGSTOP.
+    """Function that stops the database's processes by SIGSTOP.
 
     The kernel then still accepts connections to the database, but nothing answers.
     """
     resume: Callable[[], None]
     restart: Callable[[], None]
-    """Kills the database with SIGKILL, and restarts it on the same port with the same data."""
+    """Function that kills the database with SIGKILL, and restarts it with the same port and data."""
 
 
 class Engine(Protocol):
@@ -125,7 +127,7 @@ class Engine(Protocol):
 
 
 def free_port(address: str = LOOPBACK) -> int:
-    """Return a port of an address of this machine that was free just now.
+    """Return a port that was free just now at `address`, which is an address of this machine.
 
     The port is below the kernel's range of ports for outgoing connections. So a client of a
     close-mode load can neither take this port nor connect to itself.
@@ -215,8 +217,9 @@ def require_answer(name: str, running: Running, path: str, enough: int = 1) -> A
     """Return the first answers to GETs of `path`; raise LabError if no answer has a status of 2xx.
 
     A server may fail some requests, so a single failure is no error. Send at most MOST_ASKED
-    requests, and no further request after ASKED_WITHIN_S. Stop earlier if the first `enough`
-    answers are all 2xx; with `enough` = 1, stop at any answer of 2xx.
+    requests, and no further request after ASKED_WITHIN_S. If `enough` is 1, stop at the first
+    answer of 2xx. If `enough` is greater, stop early only if the first `enough` answers are all
+    2xx.
     """
     url = f"{running.origin}{path}"
     replies = list[Response | None]()

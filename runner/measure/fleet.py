@@ -89,17 +89,17 @@ class Place(DockerHost):
 
     @property
     def open_files(self) -> int:
-        """A container on this host can have at most this many files open."""
+        """The largest number of files that a container on this host can have open."""
         return int(self.said["facts"]["open_files"])
 
     def free_port(self) -> int:
-        """Return a port of this host's address that was free just now."""
+        """Return a port that was free just now at this host's address."""
         return int(self.station.ask("free_port", address=self.address))
 
     def image(self, make: Callable[[Any], str]) -> str:
-        """Build an image with the engine that builds images, load it here, and return its id.
+        """Build an image with `make`, load it into this host's engine, and return its id.
 
-        The image is loaded into the engine of this host.
+        One engine builds the images of all hosts: see `open_fleet`.
         """
         image = make(self._builder)
         _bring(self._builder, self.client, image)
@@ -143,10 +143,10 @@ class Fleet:
             self.server, places[hosts.database], ledger, "the hosts file names its engines"
         )
         self._taken: int | None = None
-        """Number of CPUs of the server's host that the server and its database use.
+        """Number of CPUs that the server and its database use on the server's host.
 
-        The database's CPUs count only if it runs on the same host. None until `place` has been
-        called.
+        The database's CPUs count only if the database runs on the server's host. None until `place`
+        has been called.
         """
 
     @property
@@ -240,7 +240,7 @@ class Fleet:
         return found
 
     def warnings(self, connections: int, opened: int) -> list[str]:
-        """Return warnings, with remedies, about what distorts a campaign's numbers on the hosts.
+        """Return a warning, with a remedy, for each fact of the hosts that distorts a campaign.
 
         `connections` and `opened` mean the same as in `machine.examine`.
         """
@@ -258,7 +258,10 @@ class Fleet:
         ]
 
     def facts(self) -> list[HostFacts]:
-        """Return the manifest's entry of each host: its roles, but not its name or address."""
+        """Return the manifest's entry of each host.
+
+        An entry names the roles of the host, but neither the host's name nor its address.
+        """
         return [
             {
                 "roles": place.role,
@@ -298,7 +301,7 @@ class Fleet:
 def open_fleet(hosts: Hosts, ledger: Ledger, say: Callable[[str], None]) -> Iterator[Fleet]:
     """Connect to every host and start its station; end the stations on leaving.
 
-    Raise LabError for a host that cannot be used.
+    Raise LabError if a host cannot be used.
     """
     vigil = Vigil(say)
     with _naming_the_lost(vigil), contextlib.ExitStack() as stack:
@@ -351,10 +354,10 @@ def _naming_the_lost(vigil: Vigil) -> Iterator[None]:
 
 
 def _clients_of(place: Place, places: Mapping[str, Place]) -> tuple[str, ...]:
-    """Return the addresses that may connect to a database on a host, as networks.
+    """Return the addresses that may connect to a database on a host.
 
-    This includes the address from which this machine connects to the host, because the runner
-    queries the database.
+    Each is written as a network that contains only one address: `10.0.0.1/32`. The address from
+    which this machine connects to the host is included, because the runner queries the database.
     """
     addresses = [each.address for each in places.values()]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
@@ -450,7 +453,7 @@ def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 def _bring(builder: Any, client: Any, image: str) -> None:
     """Copy an image from the builder's engine to the client's, unless the client has it already.
 
-    Check that the image has the same id there.
+    Raise LabError if the client's engine has no image of this id after the copy.
     """
     with contextlib.suppress(DockerException):
         client.images.get(image)
@@ -468,9 +471,9 @@ def _bring(builder: Any, client: Any, image: str) -> None:
 def _station(
     client: Any, image: str, host: Host, role: str, ledger: Ledger, vigil: Vigil
 ) -> Iterator[StationClient]:
-    """Start the station of a host, and yield its client; on leaving, end the station.
+    """Start the station of a host, and yield a client of the station.
 
-    The station's container is then removed.
+    On leaving, end the station and remove its container.
     """
     options: dict[str, object] = {
         **station_options("station", role),
@@ -478,8 +481,8 @@ def _station(
             Mount("/sys/fs/cgroup", "/sys/fs/cgroup", type="bind", read_only=True),
             Mount("/work", None, type="volume"),
         ],
-        # These rights are needed for real-time priority, for ending a server whose runner died, for
-        # reading other users' processes, and for pinning them.
+        # The station needs these rights to use real-time priority, to end a server whose runner
+        # died, and to read and pin processes of other users.
         "cap_add": ["SYS_NICE", "KILL", "SYS_PTRACE", "DAC_READ_SEARCH"],
     }
     try:

@@ -21,9 +21,9 @@ Without signs of life, a loss could not be noticed during a load, because the an
 for the load comes only at the load's end.
 """
 BEAT = "beat"
-"""The runner's sign of life, as a line to a station."""
+"""The line that the runner sends to a station as a sign of life."""
 LOOK_S = 0.5
-"""Interval at which each side checks how long the other has been silent."""
+"""Interval at which each side checks how long the other side has been silent."""
 SAID_S = 3.0
 """The runner reports a host that has been silent for this long."""
 LOST_S = 8.0
@@ -31,7 +31,7 @@ LOST_S = 8.0
 LEASE_S = 10.0
 """If the runner has been silent for this long, a station ends everything that it watches."""
 STOPPED_S = 4 * LOOK_S
-"""If two checks are further apart than this, the checking process itself was stopped."""
+"""If more than this time passes between two checks, the checking process itself was stopped."""
 
 
 class Silence:
@@ -54,7 +54,7 @@ class Silence:
         self._heard_s = now_s
 
     def seconds(self) -> float:
-        """Return the length of the present silence."""
+        """Return how long the other side has been silent until now, in seconds."""
         now_s = self._clock()
         if now_s - self._looked_s > STOPPED_S:
             self._heard_s = now_s
@@ -99,7 +99,7 @@ class Vigil:
         self._now_s = now_s
         self._watched: list[_Watched] = []
         self._lost: dict[str, str] = {}
-        """For each lost host, the time of its last sign of life: `10:15:03`."""
+        """Time of day at which each lost host gave its last sign of life: `10:15:03`."""
         self._lock = threading.Lock()
 
     def watch(self, name: str, line: Line, abandon: Callable[[], None]) -> None:
@@ -169,7 +169,10 @@ class Vigil:
                 self._say(f"The host of the {each.name} responds again.")
 
     def _since(self, each: _Watched) -> str:
-        """Return the time of a host's last sign of life by this machine's clock: `10:15:03`."""
+        """Return the time of day at which a host gave its last sign of life: `10:15:03`.
+
+        The time is by this machine's clock.
+        """
         heard_s = self._now_s() - each.line.silence.seconds()
         return time.strftime("%H:%M:%S", time.localtime(heard_s))
 

@@ -27,7 +27,7 @@ NO_STATES = (
 WATCHED_S = 0.2
 """The lab observes for this long whether CPUs still sleep.
 
-An idle CPU wakes several times in this time.
+An idle CPU wakes several times in this time. So if it then sleeps again, the lab notices.
 """
 
 

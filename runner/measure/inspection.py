@@ -143,8 +143,8 @@ def build_all(servers: Sequence[Server], say: Callable[[str], None]) -> list[dic
     """Build the servers' binaries and, if a Docker engine answers, their images.
 
     If a server cannot be built, continue with the others. Return a dict for each server: its name
-    (`server`), the SHA-256 of its `binary`, its `image`, and the reason of a failure (`error`). A
-    value is None if, for example, there is no image.
+    (`server`), the SHA-256 of its binary (`binary`), the digest of its image (`image`), and the
+    reason why it could not be built (`error`). A value that does not exist is None.
     """
     outcomes = []
     with open_lab("auto") as opened:

@@ -35,7 +35,7 @@ ONE_A_MACHINE = "\0web-bench-lab"
 
 @dataclass(frozen=True)
 class Lab:
-    """The opened lab. Only its holder may start servers, with the engines of `engine_for`."""
+    """The opened lab. Servers are started only by the engines that its `engine_for` returns."""
 
     engine: Engine
     ledger: Ledger
@@ -62,7 +62,7 @@ class Lab:
 
     @cached_property
     def _processes(self) -> ProcessEngine:
-        """The engine of the servers that a campaign starts beside containers."""
+        """The engine of the servers that a campaign runs as plain processes beside containers."""
         return ProcessEngine(self.ledger, "as the campaign asks for")
 
     @property
@@ -135,13 +135,13 @@ def _alone() -> Iterator[tuple[str, ...]]:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[None]:
-    """Make the first SIGINT, SIGTERM or SIGHUP a KeyboardInterrupt.
+    """Raise KeyboardInterrupt at the first SIGINT, SIGTERM or SIGHUP.
 
     A later signal only prints a message, because it must not interrupt the clean-up.
     """
     if threading.current_thread() is not threading.main_thread():
-        # Only the main thread may set signal handlers. In another thread, the caller must end the
-        # lab by itself.
+        # Only the main thread may set signal handlers. So a caller in another thread must end the
+        # lab itself when a signal arrives.
         yield
         return
     came: list[int] = []

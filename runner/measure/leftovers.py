@@ -42,12 +42,15 @@ The lab never removes a folder or a group whose name does not begin with this pr
 
 
 def boot_id() -> str:
-    """Return the kernel's id of this boot, because pids are assigned anew after each boot."""
+    """Return the kernel's id of this boot.
+
+    A pid identifies a process only together with this id, because each boot assigns pids anew.
+    """
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def start_ticks(pid: int) -> int | None:
-    """Return a process's start time, in clock ticks since boot; None without such a process."""
+    """Return when a process started, in clock ticks since boot; None if the process has ended."""
     fields = _stat(pid)
     return int(fields[19]) if fields else None
 
@@ -205,7 +208,7 @@ class Engines:
 class ProcessEntry:
     """The entry of a process that leads a session (setsid(2)).
 
-    It stands for all processes of the session.
+    The entry covers all processes of the session.
     """
 
     kind: ClassVar[str] = "process"
@@ -266,10 +269,10 @@ class ContainerEntry:
     kind: ClassVar[str] = "container"
     id: str
     engine: tuple[str, str] | None = None
-    """URL of the container's engine and folder of its certificates.
+    """The URL of the container's engine, and the folder of the engine's certificates.
 
-    Both are empty for this machine's engine. None, in a run without a hosts file, also means this
-    machine's engine.
+    Both are empty for this machine's engine. If the run has no hosts file, the field is None, which
+    also means this machine's engine.
     """
 
     def __str__(self) -> str:
@@ -440,7 +443,10 @@ def sweep_temporary() -> list[str]:
 
 
 def main() -> None:
-    """Wait until the runner ends; then remove what its ledger lists, unless the runner did so."""
+    """Wait until the runner ends, and then remove everything that its ledger lists.
+
+    If the runner has already cleaned up by itself, remove nothing.
+    """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     path = Path(sys.argv[2])

@@ -224,9 +224,9 @@ def watching(bench: Bench) -> Iterator[Watchers]:
 
 
 AHEAD_S = 0.5
-"""Several generators all begin their load this long after the runner has decided to start them.
+"""If a load has several generators, all begin this long after the runner decided to start them.
 
-Starting the generators takes less time, so that all are ready by then.
+To start the generators takes less time, so all generators are ready by then.
 """
 
 

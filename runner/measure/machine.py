@@ -15,15 +15,15 @@ from runner.model import LabError
 
 STEAL_OVER_S = 0.5
 STEAL_PCT = 1.0
-"""There is a warning if the hypervisor takes more than this share of CPU time, in per cent.
+"""The lab warns if the hypervisor takes more than this percentage of the CPU time.
 
 A larger share slows a trial by more than the usual difference between two servers.
 """
 PORTS_A_SECOND = 28_000
 """Number of ports that a load in close mode needs.
 
-Such a load opens about as many connections per second, and a port can be reused after one second.
-The kernel's default range contains about as many ports.
+Such a load opens about 28,000 connections per second, and the port of a closed connection can be
+used again after one second. The kernel's default range contains about as many ports.
 """
 OTHER_FILES = 200  # open files of a generator besides its connections
 _CPU = "sys/devices/system/cpu"
@@ -44,9 +44,9 @@ def _number(path: Path) -> int | None:
 
 
 def _entry(path: Path, key: str, mark: str = ":") -> str | None:
-    """Return the text after `key` and `mark` in the first line of a file that begins with them.
+    """Return the text after `key` and `mark` in the first line that begins with `key` and `mark`.
 
-    Return None if no line begins with them.
+    Return None if no line of the file begins with `key` and `mark`.
     """
     lines = (line.partition(mark) for line in _read(path).splitlines())
     return next((value.strip() for name, _, value in lines if name.strip() == key), None)
@@ -59,9 +59,9 @@ def ephemeral_ports(root: Path = ROOT) -> tuple[int, int]:
 
 
 def _smt_siblings(cpus: list[int], root: Path) -> list[list[int]]:
-    """Return groups of those CPUs that are hardware threads of the same core.
+    """Return groups of those of `cpus` that are hardware threads of the same core.
 
-    A CPU whose core has no other of the CPUs is left out.
+    A CPU is left out if no other one of `cpus` belongs to the same core.
     """
     cores = set()
     for cpu in cpus:
@@ -121,7 +121,7 @@ def facts(root: Path = ROOT) -> MachineFacts:
     no_turbo = _number(of_cpus / "intel_pstate/no_turbo")
     boost = _number(of_cpus / "cpufreq/boost")
     turbo = None if boost is None else boost != 0
-    # Version of control groups -> file that exists if this version counts CPU time.
+    # For each version of control groups, a file that exists if this version counts CPU time.
     marks = {2: "sys/fs/cgroup/cgroup.controllers", 1: "sys/fs/cgroup/cpuacct"}
     return {
         "cpu_model": _entry(root / "proc/cpuinfo", "model name") or platform.machine(),
@@ -148,10 +148,10 @@ def facts(root: Path = ROOT) -> MachineFacts:
 def place(server_cpus: int, database_cpus: int = 0) -> Placement:
     """Give the server the first `server_cpus` CPUs, the database the next, the generator the rest.
 
-    If this would leave no CPU for the generator, database and generator share the rest. They do not
-    share the server's CPUs, because the server would look slow. If the machine has a single CPU,
-    all three share it. Raise LabError if there are several CPUs and the server would get all of
-    them.
+    If this would leave no CPU for the generator, database and generator share the CPUs that the
+    server does not use. They do not use the server's CPUs, because the server would then look slow.
+    Only if the machine has a single CPU, server, database and generator share it. Raise LabError if
+    the machine has several CPUs and the server would get all of them.
     """
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     if len(cpus) == 1:
@@ -177,10 +177,10 @@ def raise_open_files() -> None:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """A fact that was checked.
+    """The result of checking a fact.
 
-    If its level is `ok`, `text` is the fact's value, otherwise a sentence with the remedy. The
-    level `missing` means that a campaign cannot run.
+    If `level` is `ok`, `text` is the fact's value. Otherwise `text` is a sentence with the remedy.
+    The level `missing` means that a campaign cannot run.
     """
 
     subject: str
@@ -218,8 +218,8 @@ def examine(
     """Return the diagnoses of all checked facts, harmless or not; this takes half a second.
 
     The campaign has at most `connections` connections open at the same time. Each of its trials
-    opens at most `opened` connections in total (counters.connections_of); in close mode, that is
-    one per request. `root` is the folder of /proc, /sys and /etc. `sleep` waits for STEAL_OVER_S,
+    opens at most `opened` connections in total (counters.connections_of). In close mode, this
+    number is large, because each request opens a connection. `root` is the folder of /proc, /sys and /etc. `sleep` waits for STEAL_OVER_S,
     during which the use of the CPUs is observed.
     """
     found = facts(root)

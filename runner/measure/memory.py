@@ -15,7 +15,8 @@ from runner.measure.procfs import number_after
 FULL = 0.98
 """A control group counts as full if it uses at least this share of its limit.
 
-The share is less than 1, because the kernel reclaims memory in batches.
+The share is less than 1, because the kernel reclaims memory in batches, so that even a full group
+is often a little below its limit.
 """
 
 

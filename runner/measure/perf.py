@@ -94,7 +94,7 @@ def events() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Perf:
-    """perf, run on the instruments' CPUs so that it takes no time from the server's CPUs."""
+    """The program perf. It runs on the instruments' CPUs, so it takes no time from the server's."""
 
     path: Path
     cpus: tuple[int, ...]

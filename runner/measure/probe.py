@@ -30,8 +30,7 @@ from runner.measure.tls import HTTP_1, Tls
 from runner.measurement import PROBE_COLUMNS, PROBE_CONNECTIONS
 
 GIVE_UP_NS = 10_000_000_000
-"""The probe gives up a request after this time. The contract allows no answer that takes as long.
-"""
+"""The probe gives up a request after this time. The HTTP contract requires faster answers."""
 END = "end"  # the command that `Schedule.run` returns at the end of input
 Securing = Callable[[socket.socket], ssl.SSLSocket]
 """A function that begins TLS on a connected socket."""

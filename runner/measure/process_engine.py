@@ -39,8 +39,8 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 class Pinned:
     """A started program that waits until `release` is called.
 
-    `asking` is the signal that asks the program to end. `grace_s` is the time after which its
-    processes are killed if they have not ended.
+    `asking` is the signal that asks the program to end. Processes of the program that still run
+    `grace_s` after this signal are killed.
     """
 
     popen: subprocess.Popen[bytes]
@@ -55,9 +55,9 @@ class Pinned:
         return self.popen.pid
 
     def limit(self, cores: float) -> None:
-        """Limit the program to this many cores of CPU time from now on, by a quota.
+        """Limit the program, by a quota, to the CPU time of this many cores from now on.
 
-        Raise LabError if that fails.
+        Raise LabError if the quota cannot be set.
         """
         if self.group is None:
             raise LabError(cgroups.NO_QUOTA, exit_code=1)
@@ -73,7 +73,8 @@ class Pinned:
     def end(self) -> int:
         """Ask the program to end, and return its exit code.
 
-        After the grace period, kill all processes of its session that still run.
+        After the grace period, kill all processes of the program's session (setsid(2)) that still
+        run.
         """
         if self.popen.poll() is None:
             self.popen.send_signal(self.asking)
@@ -103,10 +104,11 @@ def pinned(
     grace_s: float = 2.0,
     asking: signal.Signals = signal.SIGTERM,
 ) -> Iterator[Pinned]:
-    """Start `argv` on `cpus` in `folder` with exactly the environment `env`, logging to `log`.
+    """Start the program `argv` on `cpus` in `folder`, and append its output to `log`.
 
-    The program waits until `release` is called. On leaving, the program gets the signal `asking`.
-    Those of its processes that still run after `grace_s` are killed.
+    The program's environment contains exactly `env`. The program waits until `release` is called.
+    On leaving, the program gets the signal `asking`. Processes of the program that still run after
+    `grace_s` are killed.
     """
     with cgroups.temporary(name, ledger.add_group) as group, log.open("ab") as output:
         folders = " ".join(map(str, group.folders)) if group else ""
@@ -288,7 +290,7 @@ def _controlled(start: Callable[[], Pinned], port: int) -> RunningDatabase:
 
 
 def _tree(process: Pinned) -> list[psutil.Process]:
-    """Return the processes of a running database; an empty list if it has ended.
+    """Return the processes of a database; an empty list if the database has ended.
 
     The processes must be signalled one by one, because each leads a session of its own. Call this
     before ending the database. Afterwards the processes can no longer be found, because they are no

@@ -32,9 +32,10 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 class KeptFile:
     """A file of /proc or /sys that stays open, and is read from its beginning each time.
 
-    To read an open file takes a twentieth of the time in which pathlib opens it. Besides, the open
-    file always belongs to the same process or group, even if another process or group gets the same
-    number or name. Raise OSError if the file does not exist, or no longer exists.
+    To read a file that is already open takes a twentieth of the time that pathlib needs to open it.
+    Besides, an open file always belongs to the same process or group, even if another process gets
+    the same pid, or another group the same name. OSError is raised if the file does not exist, or
+    no longer exists.
     """
 
     _fd = -1
@@ -53,14 +54,14 @@ class KeptFile:
 
 
 def number_after(key: bytes, data: bytes) -> int | None:
-    """Return the whole number after `key` and blanks in a kernel file's text; None if not found."""
+    """Return the whole number that follows `key` in a kernel file's text; None without the key."""
     at = data.find(key)
     return None if at < 0 else int(data[at + len(key) :].split(None, 1)[0])
 
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Memory and threads of some processes; None if there is no process."""
+    """Memory and number of threads of some processes; both are None if there is no process."""
 
     resident_bytes: int | None = None
     threads: int | None = None
@@ -107,7 +108,10 @@ class Memory:
         return self._known
 
     def _look(self) -> Iterator[bool]:
-        """Yield True after every AT_ONCE processes, and store the result at the end."""
+        """Read all listed processes, and store the result at the end.
+
+        Yield True each time that AT_ONCE processes have been read.
+        """
         alone = most_shared = threads = 0
         files: dict[int, tuple[KeptFile, KeptFile]] = {}
         for count, pid in enumerate(self._pids, 1):

@@ -26,10 +26,11 @@ from runner.store import replacing
 RIGHTS = ("SYS_ADMIN", "SYS_PTRACE", "SYS_CHROOT", "SYSLOG", "DAC_READ_SEARCH")
 """Capabilities of the container.
 
-- SYS_ADMIN: to observe processes of other users. PERFMON would suffice for that, but engines before
-  Docker 23 do not know it. Also to enter the mount namespace of a server's container.
-- SYS_CHROOT: also to enter that mount namespace. perf finds the program, and so the names of its
-  functions, only inside the namespace.
+- SYS_ADMIN: to observe processes of other users, and to enter the mount namespace of a server's
+  container. To observe processes, PERFMON would suffice, but engines before Docker 23 do not know
+  PERFMON.
+- SYS_CHROOT: to enter that mount namespace, which needs both capabilities. Only inside the
+  namespace does perf find the server's program, and so the names of the program's functions.
 - SYS_PTRACE: to read which files a process of another user has mapped.
 - SYSLOG: to read the addresses of the kernel's functions, which the kernel otherwise shows as 0.
 - DAC_READ_SEARCH: to read the tracing folder, and a program that only its user may read.
@@ -95,7 +96,8 @@ def refusal_of(place: Place, ledger: Ledger) -> str | None:
 def profiler(place: Place, ledger: Ledger) -> Iterator[StationClient]:
     """Start the profiler of a host, and end it on leaving.
 
-    Raise LabError with the reason if the host's engine or its kernel refuses.
+    Raise LabError with the reason if the host's engine refuses the container, or if the host's
+    kernel refuses perf.
     """
     image = place.image(lambda builder: station_image(builder, "profiler"))
     refused = f"The engine of the {place.role} refuses a container with the rights of perf"

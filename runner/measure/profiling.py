@@ -1,4 +1,4 @@
-"""Profile the slices of a session, by an instrument that `measure` opens around each load."""
+"""Profile the slices of a session with perf. `session.measure` runs perf around each load."""
 
 import contextlib
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ class Profiling:
     session: str = ""
     """Name of the profile's session. The name determines what is observed in each slice."""
     with_database: bool = True
-    """False if perf cannot record the database, because it runs on another host than the server."""
+    """False if the database runs on another host than the server, so that perf cannot record it."""
 
     @classmethod
     @contextlib.contextmanager

@@ -35,11 +35,11 @@ class QuotaGroup:
 
 @dataclass(frozen=True)
 class Quotas:
-    """Those of a process's control groups that have a quota, innermost first."""
+    """The control groups of a process that have a quota, innermost first."""
 
     groups: tuple[QuotaGroup, ...]
     known: bool
-    """False if a group could not be read, because that group may have a further quota."""
+    """True if all groups could be read. Otherwise `groups` may lack a group that has a quota."""
 
 
 def find(pid: cgroups.Pid, root: Path = ROOT) -> Quotas:
@@ -112,8 +112,9 @@ class Throttling:
 def _sees_all_groups(root: Path) -> bool:
     """Return whether this process sees all control groups.
 
-    A process in the first namespace of control groups sees all groups, as does every process if the
-    kernel has no such namespaces. From another namespace, the groups above it cannot be seen.
+    A process in the first namespace of control groups sees all groups. A process in another
+    namespace does not see the groups above this namespace. If the kernel has no such namespaces,
+    every process sees all groups.
     """
     try:
         return str((root / "proc" / "self" / "ns" / "cgroup").readlink()) == FIRST_NAMESPACE

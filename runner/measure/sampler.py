@@ -3,11 +3,12 @@
 Run as `python -m runner.measure.sampler HZ CPUS`; loading.py sends the commands. Commands are JSON
 objects, one per line of standard input. The sampler ends when its input ends. The commands are:
 
-- `add` begins to sample a subject with this name. The subject is the control group of `pid`. If
-  `alone` is false, which means that the group also contains other processes, the subject is the
-  process tree of `pid` instead. A subject that has the same name is replaced. With `threads`, each
-  row also contains the time for which the subject's threads waited for a CPU. With `cpus`, each row
-  also contains the number of other CPUs that the subject may use.
+- `add` contains the name of a subject, and begins to sample this subject. An earlier subject of the
+  same name is replaced. The subject is the control group of `pid`. But if `alone` is false, which
+  means that the group also contains other processes, the subject is the process tree of `pid`. If
+  `threads` is true, each row also contains the time for which the subject's threads waited for a
+  CPU. If `cpus` lists CPUs, each row also contains the number of other CPUs that the subject may
+  use.
 - `poll` begins to request /stats of the subject `of`, at `address` and the given port, over one
   connection that is kept open. If the port is null, polling stops.
 - `stop` takes a last row, returns all rows, and ends the sampler.
@@ -105,14 +106,15 @@ class StatsPoll:
 SAMPLE_COLUMNS = ("tick", *Reading._fields, *Scheduling._fields, "foreign_cpus")
 """Columns of a row.
 
-`foreign_cpus` counts the CPUs that a subject may use in addition to its own. Only the rows of
-servers have values in the columns of `Scheduling`.
+`foreign_cpus` is the number of CPUs that a subject may use, although the lab did not give them to
+the subject. The columns of `Scheduling` have values only in the rows of servers.
 """
 MISSING = -1
 MEMORY_NS = 240_000_000
-"""Memory and threads are read again if the last values are this old: at every fifth tick of 50 ms.
+"""A tick reads memory and threads again only if the last values are at least this old.
 
-The age is a little less than 250 ms, because a tick may come a little early.
+So they are read at every fifth tick of 50 ms. The age is a little less than 250 ms, because a tick
+may come a little early.
 """
 
 
@@ -137,7 +139,7 @@ class _Watch:
         self._threads: dict[str, Threads] = {}
         """The threads of each subject whose wait for a CPU is measured."""
         self._held: dict[str, tuple[int, frozenset[int]]] = {}
-        """Process and CPUs of each subject that must not use other CPUs."""
+        """Pid of each subject to which the lab gave CPUs, and these CPUs."""
 
     def command(self, line: str) -> bool:
         """Execute one command; return False to stop."""
@@ -196,7 +198,7 @@ class _Watch:
             )
 
     def _scheduling(self, subject: str) -> Scheduling:
-        """Read the threads of a subject.
+        """Read the threads of a subject, and return their values.
 
         All values are None if the threads of this subject are not watched, or if the subject has
         ended.

@@ -68,8 +68,8 @@ from runner.store import OF_GENERATORS, public, raw_name
 TAG = "load"
 """The rows that the measured load inserts have this prefix in the column `firmware`.
 
-The number of the slice follows the prefix. The trial need not be named, because each trial has a
-fresh database.
+If the load has slices, the number of the slice follows the prefix. The value need not name the
+trial, because each trial has a fresh database.
 """
 PROBE_TAG = "probe"
 BY_AFFINITY = {"GODEBUG": "containermaxprocs=0,updatemaxprocs=0"}
@@ -138,12 +138,13 @@ class _Live:
     quota: Quota  # the quota that was set outside the lab
     probe_hz: float = 0.0  # the probe's rate, derived from the warm-up
     users: int | None = None
-    """Number of users that follows from the warm-up, if an open load does not name a number."""
+    """Number of users that was derived from the warm-up; None if the load needs no such number."""
     slices: list[Slice] = field(default_factory=list)
     stored: list[DatabaseUse] = field(default_factory=list)
-    """Database counters before each load; here `after` only repeats `before`.
+    """Database counters that were read before each load.
 
-    `_stop` reads the final counters, and puts them into `slices`.
+    The field `after` of these values is not yet valid: it repeats `before`. `_stop` reads the final
+    counters, and stores them in `slices`.
     """
     probed: list[ProbeSeries] = field(default_factory=list)
     died: int | None = None
@@ -558,7 +559,7 @@ def _measurement(
 
 
 def _together(parts: Sequence[Spent | None]) -> Spent | None:
-    """Return the sum of the counts of all slices; None if they are unknown for any slice."""
+    """Return the sum of the counts of all slices; None if the counts of any slice are unknown."""
     total: Spent | None = Spent(0, 0, 0, 0, 0)
     for part in parts:
         total = total.plus(part) if total and part else None
@@ -566,9 +567,10 @@ def _together(parts: Sequence[Spent | None]) -> Spent | None:
 
 
 def _seen(placement: Placement, running: Running, earlier: tuple[int, ...] = ()) -> Placement:
-    """Return the placement; if the lab did not start the server, replace the server's CPUs.
+    """Return the placement with the CPUs that the server really may use.
 
-    The new CPUs are those that the server may use now, and those that it could use `earlier`.
+    If the lab started the server, these are the CPUs of `placement`. Otherwise they are the CPUs
+    that the server may use now, and the CPUs that it could use `earlier`.
     """
     if running.cpus is None:
         return placement

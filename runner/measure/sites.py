@@ -45,12 +45,18 @@ The kernel sends a lost SYN again after 1 s and after 3 s. So the connection is 
 the network loses one or two packets.
 """
 Ask = Callable[[Mapping[str, Any]], str]
-"""Sends a command to an instrument and returns its answer; raises LabError if no answer comes."""
+"""A function that sends a command to an instrument and returns the instrument's answer.
+
+It raises LabError if no answer comes.
+"""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """The time by which a host's monotonic clock is ahead of this machine's, and its error."""
+    """The offset of a host's monotonic clock, and the largest possible error of this offset.
+
+    The offset is the time by which the host's clock is ahead of this machine's.
+    """
 
     offset_ns: int = 0
     error_ns: int = 0
@@ -69,9 +75,9 @@ class Job:
 
 
 class Site:
-    """A place where servers, generators or instruments run: this machine.
+    """This machine, as a site on which servers, generators or instruments run.
 
-    The subclass StationClient is a place on another host.
+    The subclass StationClient is a site on another host.
     """
 
     name = ""  # role of the site, as shown to readers; empty for this machine
@@ -96,7 +102,7 @@ class Site:
         return 0.0
 
     def quota(self, pid: int) -> Quota:
-        """Return the tightest quota of a process, as `quotas.quota_of` does."""
+        """Return the lowest quota that applies to a process, as `quotas.quota_of` does."""
         return quotas.quota_of(pid)
 
     def counters(self) -> Counters:
@@ -180,7 +186,7 @@ class Site:
             out.close()
 
     def shot(self, shot: Shot) -> Shot:
-        """Return a generator's request with the paths of its tool and script on this site."""
+        """Return `shot` with the paths that the generator and its script have on this site."""
         return shot
 
     def new_paths(self, files: Mapping[str, Path]) -> Mapping[str, Path]:

@@ -1,7 +1,8 @@
 """Read cumulative counts of a server's processes: CPU time, context switches and page faults.
 
 The counts are read before and after a load, so that reading costs nothing during the load. The
-difference is what the load took. Context switches of threads that end during the load are missing.
+difference is what the server spent on the load. It lacks the context switches of threads that end
+during the load.
 """
 
 from collections.abc import Sequence

@@ -42,17 +42,17 @@ from runner.shapes import Idle
 
 WORK = Path("/work")  # folder for the files of a load
 # Number of bytes sent at a time. It must be small, because on a network with a long round trip
-# TCP's slow start takes 5 s for 256 KiB.
+# TCP's slow start takes 5 s for 256 KiB, and after 5 s without progress a transfer fails.
 TRANSFER_BYTES = 1 << 16
 TRANSFER_LIMIT_S = 5.0  # a transfer waits at most this long for the other station
-STRANGER_S = 1.0  # a connection that has not sent the secret within this time is a stranger's
+STRANGER_S = 1.0  # a connection that has not sent the secret within this time is closed
 KILLING_S = 3.0  # when the station ends, it tries for this long to kill the remaining processes
 
 
 class Station(Site):
     """The station of this host; the runner may call every public method."""
 
-    # The time by this host's clocks. The runner measures the clocks' offsets from its own clocks.
+    # The time by this host's clocks. The runner asks for it to compare these clocks with its own.
     now = staticmethod(time.monotonic_ns)
     wall_now = staticmethod(time.time_ns)
     free_port = staticmethod(free_port)
@@ -128,7 +128,7 @@ class Station(Site):
     def observe(self, how: Observing, pid: int, cpus: list[int], name: str) -> None:
         """Start perf on a process and its descendants; perf itself runs on `cpus`.
 
-        perf observes them until `observed` or `forget` is called with the same name.
+        perf observes the processes until `observed` or `forget` is called with the same name.
         """
         perf = Perf(need_perf(), tuple(cpus), self._ledger)
         context = perf.recording if how == "recorded" else perf.counting
@@ -246,7 +246,7 @@ def processes_of(containers: Set[str]) -> list[int]:
     """Return the running processes of containers, which are given by their full ids.
 
     The processes are found by their control group, because a restarted process has another pid but
-    the same group. With each cgroup driver of the engine, the path of the group contains the
+    the same group. Whichever cgroup driver the engine uses, the path of the group contains the
     container's id.
     """
     found = []

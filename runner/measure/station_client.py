@@ -146,7 +146,7 @@ class StationClient(Site):
     def beside(self, container: Container, channel: Channel) -> StationClient:
         """Return the client of a second station on the same host, which runs in `container`.
 
-        If any host is lost, waits for an answer of the second station end, too.
+        Calls to the second station, too, raise CannotGoOnError if any host of the run is lost.
         """
         return StationClient(self.name, container, channel, self.address, self._vigil)
 
@@ -173,7 +173,7 @@ class StationClient(Site):
         return self.begin(do, timeout_s, **more)()
 
     def begin(self, do: str, timeout_s: float = ANSWER_S, **more: Any) -> Callable[[], Any]:
-        """Begin a call; the returned function waits for its result."""
+        """Begin a call of a method; return a function that waits for the result of the call."""
         self._vigil.require()
         self._asked += 1
         try:
@@ -258,14 +258,11 @@ class StationClient(Site):
         return Quota(**self.ask("quota", pid=pid))
 
     def network(self) -> dict[str, int]:
-        """Return the bytes and the TCP segments over the host's interfaces since its boot."""
+        """Return the host's counts of bytes and TCP segments since boot (counters.network_bytes)."""
         return dict(self.ask("network"))
 
     def undelivered(self, port: int) -> int:
-        """Return the number of closed connections from the host that still have data to deliver.
-
-        Only connections to this port of a server count.
-        """
+        """Return the number of connections to `port` that the host closed, but that deliver data."""
         return int(self.ask("undelivered", port=port))
 
     def reach(self, address: str, port: int, times: int = 1) -> int:
@@ -292,7 +289,7 @@ class StationClient(Site):
                 self.ask("end", name=name)
 
     def shot(self, shot: Shot) -> Shot:
-        """Return a generator's request with the paths of tool and script in the host's image."""
+        """Return `shot` with the paths of the generator and its script in the station's image."""
         script = LAB / "runner" / "workloads" / shot.script.name
         return replace(shot, tool=LAB / "tools" / shot.tool.name.partition("-")[0], script=script)
 

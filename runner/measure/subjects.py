@@ -28,13 +28,13 @@ class Reading(NamedTuple):
     switches: int | None = None
     steal_ns: int | None = None
     interrupts_ns: int | None = None
-    """CPU time that the machine spent in interrupts; some kernels charge it to no program."""
+    """CPU time that the machine spent in interrupts. Some kernels charge this time to no program."""
     ran_ns: int | None = None
-    """Exact CPU time of all programs; only version 1 of control groups counts it."""
+    """Exact CPU time of all programs; None except with version 1 of control groups."""
 
 
 class CgroupSubject:
-    """Reads the counters of a control group; its CPU time has a resolution of 1 ns or 1 µs."""
+    """Reads the counters of a control group. The CPU time has a resolution of 1 ns or 1 µs."""
 
     def __init__(
         self,

@@ -54,7 +54,7 @@ class HandshakeError(LabError):
 
 @dataclass(frozen=True)
 class Tls:
-    """How to reach a server over TLS: its name, and the certificates of both sides."""
+    """How to reach a server over TLS: the server's name, and the certificates of both sides."""
 
     name: str
     """Host of the server's URL, which the server's certificate must name."""
@@ -83,9 +83,9 @@ class Tls:
         return {"CLIENT_CERT": self.certificate, "CLIENT_KEY": self.key}
 
     def begin(self, *protocols: str) -> Callable[[socket.socket], ssl.SSLSocket]:
-        """Return a function that begins TLS on a connected socket, without its handshake.
+        """Return a function that prepares a connected socket for TLS.
 
-        The client offers `protocols`.
+        The function does not make the handshake, in which the client will offer `protocols`.
         """
         context = _context(self, protocols)
         return partial(
@@ -175,9 +175,10 @@ def require_tls(url: str, address: tuple[str, int], tls: Tls) -> str | None:
 
 
 def _shake(url: str, address: tuple[str, int], tls: Tls, *protocols: str) -> str | None:
-    """Make a handshake in which the client offers `protocols`; return the protocol chosen.
+    """Make a handshake in which the client offers `protocols`; return what the server chooses.
 
-    Raise LabError if the handshake fails.
+    Return None if the server chooses no protocol. Raise LabError if the handshake fails, or if the
+    server chooses a protocol that was not offered.
     """
     channel = socket.create_connection(address, timeout=TIMEOUT_S)
     try:
@@ -217,8 +218,8 @@ def _unfit(url: str, tls: Tls, error: ssl.SSLCertVerificationError) -> LabError:
 
 def _refused(url: str, tls: Tls, error: OSError) -> LabError:
     """Return the error for a handshake that failed for another reason than the certificate."""
-    # Python knows the names of only some of OpenSSL's reasons, but the error's text has every
-    # reason in words.
+    # Python knows the names of only some of OpenSSL's reasons. So look for the reason in the text of
+    # the error, which always contains it in words.
     reason = str(error).upper().replace(" ", "_")
     if any(name in reason for name in NO_TLS):
         return speaks_plainly(url)

@@ -1,7 +1,7 @@
 """Set up the programs that the lab drives, by running the scripts of setup/.
 
-The scripts build k6, vegeta and oha from locked modules, and install the others as packages of the
-system.
+The scripts build k6, vegeta and oha from locked modules, and install the other programs as packages
+of the system.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Step:
     lines: int
     """Number of lines that the compiler or the package manager has written so far.
 
-    To build k6 takes about 500 lines.
+    A build of k6 writes about 500 lines.
     """
 
 
@@ -63,7 +63,10 @@ def set_up(name: str, report: Callable[[Step], None] = lambda _: None) -> Tool:
 
 @contextlib.contextmanager
 def _alone(tools: Path) -> Iterator[None]:
-    """Wait until no other process sets up programs in this folder; then keep the others waiting."""
+    """Wait until no other process sets up programs in this folder, and then lock the folder.
+
+    Other processes that want to set up programs wait until the context ends.
+    """
     tools.mkdir(parents=True, exist_ok=True)
     with (tools / ".lock").open("a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)

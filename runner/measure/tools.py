@@ -39,7 +39,7 @@ _FITTING = {
     "k6": Fitting((1, 8), (3,), "1.8 to 2.x"),
     "oha": Fitting((1, 16), (2,), "1.16 to 1.x"),
 }
-"""Tools whose version matters; any version of other tools fits."""
+"""Fitting versions, by the name of the tool. A tool that is not listed fits in any version."""
 
 
 @dataclass(frozen=True)

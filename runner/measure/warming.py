@@ -26,7 +26,8 @@ FEWEST_DUE = LEAST_PROBED + 2
 The number is larger than LEAST_PROBED by two, because the first and the last request may fall
 outside of the load.
 """
-# In a load in slices, more requests may fall outside, because each slice has a begin and an end.
+# Limit for a load in slices. It is higher, because at each end of each slice a request may fall
+# outside of the load.
 FEWEST_DUE_IN_SLICES = 2 * LEAST_PROBED
 FEWEST_USERS = 20
 USERS_FOR_A_SECOND = 400
@@ -43,8 +44,9 @@ ROOM = 2.0
 def warm_up(bench: Bench, cell: Cell, shot: Shot, log: Path) -> WarmedUp:
     """Run a warm-up from every generator; return the combined results.
 
-    Of the warm-up, only the log is kept. Raise LabError if a generator was killed. Also raise it if
-    a generator's exit code is not 0, and this generator's warm-up must succeed (`must_warm_up`).
+    Keep only the log of the warm-up, and delete the other files. Raise LabError if a generator was
+    killed. Also raise LabError if a generator ended with another exit code than 0, unless the lab
+    ignores the exit codes of such a generator (`must_warm_up`).
     """
     generator = GENERATORS[cell.tool]
     with contextlib.ExitStack() as stack:
@@ -70,7 +72,8 @@ def warm_up(bench: Bench, cell: Cell, shot: Shot, log: Path) -> WarmedUp:
 def _together(parts: Sequence[WarmedUp]) -> WarmedUp:
     """Combine the results of generators that ran at the same time.
 
-    If a rate is unknown for one of the generators, the combined rate is unknown.
+    Rates are added up. If the rate of one of the generators is unknown, the combined rate is
+    unknown. The duration of an iteration is the longest of all generators.
     """
     answers = [part.answers_rps for part in parts if part.answers_rps is not None]
     iterations = [part.iterations_rps for part in parts if part.iterations_rps is not None]

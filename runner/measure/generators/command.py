@@ -53,7 +53,8 @@ class Command:
     interrupt_after_s: float | None = None
     """SIGINT ends the load after this time; None if the generator ends the load by itself.
 
-    wrk accepts only whole seconds, so the lab has to end its loads shorter than a second.
+    wrk accepts only whole seconds, so the lab has to interrupt wrk if a load shall be shorter than
+    a second.
     """
     after: tuple[tuple[tuple[str, ...], Path], ...] = ()
     """Command lines that convert the results after the load, each with the raw file that it makes.
@@ -76,7 +77,7 @@ class Shot:
     )  # additional environment variables of the script
     system_tags: str = K6_SYSTEM_TAGS  # tags that k6 writes for each request
     written_s: float | None = None
-    """If the script's own options define the load, it lasts at most this long.
+    """Longest possible duration of the load, if the script's own options define the load.
 
     None if the lab defines the load.
     """
@@ -121,7 +122,10 @@ class Generator:
 def shot_of(
     workload: Workload, tool: Path, running: Running, tag: str, *, probing: bool = False
 ) -> Shot:
-    """Return the request of a load, or of the probe; `tag` replaces `{tag}` in its body."""
+    """Return the request of a load or, if `probing`, of the probe.
+
+    `tag` replaces `{tag}` in the request's body.
+    """
     is_own = workload.name in OWN
     path = (
         workload.probe_path
@@ -135,7 +139,8 @@ def shot_of(
         return shot
     options = fence(running, workload.also)
     if workload.written_s is not None:
-        # Let the script's own option apply. The fence still blocks redirections to other addresses.
+        # Let the script's own `maxRedirects` apply. The other options of the fence still block
+        # redirections to other addresses.
         del options["maxRedirects"]
     more = {**FENCE}
     if running.tls is not None:

@@ -10,7 +10,8 @@ from runner.measure.engine import LOOPBACK, Running
 FENCE = {"K6_AUTO_EXTENSION_RESOLUTION": "false"}
 """Environment variable that makes k6 run every script itself.
 
-By default, if a script imports an extension (k6/x), k6 lets another k6 be built that has it.
+By default, if a script imports an extension (k6/x), k6 has another k6 built that contains the
+extension, and runs the script with that other k6.
 """
 ALL_4 = IPv4Network("0.0.0.0/0")
 ALL_6 = IPv6Network("::/0")

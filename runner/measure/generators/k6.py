@@ -160,7 +160,7 @@ class _Scenario:
 
     options: dict[str, object]
     limit_s: float
-    """The load has ended at the latest this long after its begin."""
+    """Longest time that can pass between the start and the end of the load."""
 
 
 def _scenario(cell: Cell) -> _Scenario:

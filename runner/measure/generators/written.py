@@ -12,7 +12,10 @@ from runner.shapes import Duration, Form, Iterations, Sweep
 MOST_USERS = 10_000
 MOST_ITERATIONS = 1_000_000
 MOST_S = 3600.0
-"""Upper limits of the users, iterations and seconds of a script's load, as `bench run` has them."""
+"""Upper limits of the users, iterations and seconds of a script's load.
+
+The options of `bench run` have the same limits.
+"""
 SET_UP_S = 60.0
 """k6's default time limit of setup(). The default time limit of teardown() is the same."""
 BY_COUNT = ("shared-iterations", "per-vu-iterations")
@@ -135,8 +138,8 @@ class _Load:
 def _begun(scenario: Mapping[str, Any], lasts_s: float) -> float:
     """Return the sum of rate times duration (in seconds) over the stages of an open scenario.
 
-    Divided by the rate's unit of time, this is the number of arrivals. Within a stage the rate
-    rises or falls linearly.
+    The caller divides this sum by the rate's unit of time, which gives the number of arrivals.
+    Within a stage the rate rises or falls linearly.
     """
     if scenario["executor"] == "constant-arrival-rate":
         return float(scenario["rate"]) * lasts_s
