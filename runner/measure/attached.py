@@ -85,8 +85,8 @@ def _sockets(address: str, port: int) -> set[str]:
 def _holders(sockets: set[str]) -> dict[int, int]:
     """Return the processes that have one of `sockets` open: a dict from pid to the parent's pid.
 
-    `sockets` contains inodes. psutil cannot do this, because it names only one process per socket, but several workers may
-    share a socket.
+    `sockets` contains inodes. psutil cannot do this, because it names only one process per socket,
+    but several workers may share a socket.
     """
     links = {f"socket:[{inode}]" for inode in sockets}
     found = {}

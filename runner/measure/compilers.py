@@ -33,8 +33,9 @@ class _Section:
 def compiler_of(program: Path) -> str | None:
     """Return the name and version of the compiler that built a program.
 
-    The result is for example `go 1.26.8` or `rustc 1.95.0`. Return None if the file is not a 64-bit ELF program, or if it does not name its compiler. The
-    sources are the ELF specification (section headers) and Go's package debug/buildinfo.
+    The result is for example `go 1.26.8` or `rustc 1.95.0`. Return None if the file is not a 64-bit
+    ELF program, or if it does not name its compiler. The format is described by the ELF
+    specification (section headers) and by Go's package debug/buildinfo.
     """
     try:
         data = program.read_bytes()
@@ -71,7 +72,7 @@ def _content(data: bytes, sections: dict[bytes, _Section], name: bytes) -> bytes
 
 
 def _go(info: bytes) -> str:
-    """Return the version of Go that a program's build information contains, without the prefix `go`.
+    """Return the version of Go that a program's build information names, without the prefix `go`.
 
     `info` is the content of the section `.go.buildinfo`. Return an empty text if it contains no
     version.

@@ -93,7 +93,7 @@ class RunningDatabase(Running):
     """
     resume: Callable[[], None]
     restart: Callable[[], None]
-    """Function that kills the database with SIGKILL, and restarts it with the same port and data."""
+    """Function that kills the database with SIGKILL and restarts it with the same port and data."""
 
 
 class Engine(Protocol):

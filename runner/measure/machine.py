@@ -219,8 +219,8 @@ def examine(
 
     The campaign has at most `connections` connections open at the same time. Each of its trials
     opens at most `opened` connections in total (counters.connections_of). In close mode, this
-    number is large, because each request opens a connection. `root` is the folder of /proc, /sys and /etc. `sleep` waits for STEAL_OVER_S,
-    during which the use of the CPUs is observed.
+    number is large, because each request opens a connection. `root` is the folder of /proc, /sys
+    and /etc. `sleep` waits for STEAL_OVER_S, during which the use of the CPUs is observed.
     """
     found = facts(root)
     return [

@@ -258,11 +258,11 @@ class StationClient(Site):
         return Quota(**self.ask("quota", pid=pid))
 
     def network(self) -> dict[str, int]:
-        """Return the host's counts of bytes and TCP segments since boot (counters.network_bytes)."""
+        """Return the host's counts of bytes and TCP segments, as `counters.network_bytes` does."""
         return dict(self.ask("network"))
 
     def undelivered(self, port: int) -> int:
-        """Return the number of connections to `port` that the host closed, but that deliver data."""
+        """Return the number that `counters.undelivered` counts on the host."""
         return int(self.ask("undelivered", port=port))
 
     def reach(self, address: str, port: int, times: int = 1) -> int:

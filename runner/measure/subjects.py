@@ -28,7 +28,7 @@ class Reading(NamedTuple):
     switches: int | None = None
     steal_ns: int | None = None
     interrupts_ns: int | None = None
-    """CPU time that the machine spent in interrupts. Some kernels charge this time to no program."""
+    """CPU time that the machine spent in interrupts, which some kernels charge to no program."""
     ran_ns: int | None = None
     """Exact CPU time of all programs; None except with version 1 of control groups."""
 

@@ -218,8 +218,8 @@ def _unfit(url: str, tls: Tls, error: ssl.SSLCertVerificationError) -> LabError:
 
 def _refused(url: str, tls: Tls, error: OSError) -> LabError:
     """Return the error for a handshake that failed for another reason than the certificate."""
-    # Python knows the names of only some of OpenSSL's reasons. So look for the reason in the text of
-    # the error, which always contains it in words.
+    # Python knows the names of only some of OpenSSL's reasons. So look for the reason in the text
+    # of the error, which always contains it in words.
     reason = str(error).upper().replace(" ", "_")
     if any(name in reason for name in NO_TLS):
         return speaks_plainly(url)
