@@ -204,7 +204,7 @@ def run_unit(
     for trial in unit:
         run.append(
             "running", trial.trial_id
-        )  # before mkdir: a folder that the journal does not name would block a resumed run
+        )  # before mkdir, because a folder that the journal does not name blocks a resumed run
         run.trial(trial.trial_id).mkdir(parents=True)
     started = datetime.now(UTC).isoformat()
     fates = {trial.trial_id: _Fate() for trial in unit}
@@ -281,9 +281,9 @@ def _measure_unit(
     fates: Mapping[str, _Fate],
     measuring: Measuring,
 ) -> None:
-    """Measure those members of a session whose server and database can be started.
+    """Measure those trials of a session whose server and database can be started.
 
-    For each other member, note the error of its server or database.
+    For each other trial, note in `fates` why its server or its database cannot be started.
     """
     cell = unit[0].cell
     workload = campaign_workload(prepared.bench.campaign, cell.workload, run.scripts)
@@ -319,7 +319,11 @@ def _digest_unit(
     *,
     is_last: bool,
 ) -> None:
-    """Digest the measured trials; if the machine disturbed one of them, fail the whole session."""
+    """Digest the measured trials, and decide which of them are sealed and which have failed.
+
+    If the machine disturbed one of the trials, all trials of the session fail, so that the session
+    is repeated. In the last attempt they fail only if a server was busy between its slices.
+    """
     measured = {
         trial: found for trial in unit if (found := fates[trial.trial_id].measurement) is not None
     }

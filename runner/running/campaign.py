@@ -1,4 +1,4 @@
-"""Run a campaign from its plan to its tables, resume it, or calibrate the machine with it."""
+"""Run a campaign from its plan to its tables, resume a run, and calibrate the machine."""
 
 from __future__ import annotations
 
@@ -264,10 +264,11 @@ def _calibration(run: RunFolder, begun: Manifest) -> Calibration | None:
 
 
 def _finish(run: RunFolder, trial_count: int, report: TrialProgress, *, is_new: bool) -> RunResult:
-    """Build the tables of a run, and return how it ended.
+    """Build the tables of a run, and return the result of the run.
 
-    A resumed run no longer has the partial tables of its earlier trials, so rebuild all its tables
-    from the raw samples.
+    The tables of a new run are put together from partial tables, one for each trial. A resumed run
+    lacks the partial tables of its earlier trials, so all its tables are rebuilt from the raw
+    samples.
     """
     if is_new and have_parts(run):
         build_tables(run)

@@ -140,7 +140,7 @@ def set_up(
 def _require_containers(opened: Lab, campaign: Campaign) -> None:
     """Raise LabError if a campaign compares containers with processes, but has no containers here.
 
-    The campaign then lists the servers that run as plain processes.
+    A campaign compares the two if its `processes` lists servers that run as plain processes.
     """
     if not campaign.processes:
         return
@@ -225,8 +225,9 @@ def prepare(
 ) -> Prepared:
     """Build the servers, and start the database once as a test.
 
-    If a server or the database cannot start, continue, because only the trials that need it will
-    fail. But if the campaign is for a user's API, raise LabError.
+    If a server or the database cannot start, store the error and continue, because only the trials
+    that need this server or the database will fail. But if a user's own server cannot start, raise
+    LabError.
     """
     engine = opened.engine
     ready = {}
@@ -272,16 +273,17 @@ def _compiler_of(server: Server) -> str | None:
 
 
 BYTES_A_REQUEST = 200
-"""Upper estimate of the disk space of a request, in bytes.
+"""Upper estimate of the disk space that each request of a load needs, in bytes.
 
-Measured were 102 bytes in k6's gzipped samples, and 39 bytes in the table of requests.
+In measurements, a request took 102 bytes in k6's gzipped samples, and 39 bytes in the table of
+requests.
 """
-BYTES_A_TRIAL = 2 * 2**20  # estimate for all other files of a trial; measured was up to 1 MiB
+BYTES_A_TRIAL = 2 * 2**20  # upper estimate of a trial's other files, which took up to 1 MiB
 SPARE_BYTES = 256 * 2**20
 TEMPORARY_BYTES = 64 * 2**20
 """Disk space for the files of a warm-up, and for a server's temporary files."""
-# Memory of runner, instruments, server and PostgreSQL together. Measured were 400 MiB with a pool
-# of 500 connections.
+# Upper estimate of the memory of runner, instruments, server and PostgreSQL together. With a pool
+# of 500 connections they used 400 MiB.
 MEMORY_BYTES = 512 * 2**20
 MEMBER_BYTES = 256 * 2**20  # memory of each further server of a session, with its PostgreSQL
 
@@ -305,7 +307,7 @@ class Room:
     """Free bytes on the disk of temporary files."""
     memory_bytes: int
     open_files: int
-    """This user may have at most this many files open; RLIM_INFINITY without a limit."""
+    """Largest number of files that this user may have open; RLIM_INFINITY if there is no limit."""
 
     @classmethod
     def of(cls, folder: Path) -> Room:

@@ -154,7 +154,7 @@ def _doing(profile: Profile) -> str:
 def note_missing(run: RunFolder, missing: Sequence[str]) -> None:
     """Write the sentences about missing profiles into the manifest, for the report.
 
-    The sentences replace those that an earlier part of the run has written.
+    If the run was resumed, they replace the sentences that were written before.
     """
     manifest = run.manifest()
     others = [said for said in manifest.host_warnings if not said.startswith(NOT_PROFILED)]

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from runner.console import TrialProgress
 
 NEW_IS_FINE = {Condition.TOOL, Condition.BINARY, Condition.IMAGE}
-"""Conditions that may be known now although the run's manifest does not contain them.
+"""Conditions that do not prevent resuming a run whose manifest does not contain them.
 
-The run can be resumed in spite of such a difference.
+If such a condition is known now, but was unknown when the run began, the run can be resumed.
 """
 
 
@@ -37,18 +37,18 @@ def cannot_go_on(why: str) -> LabError:
 
 @dataclass(frozen=True)
 class Rest:
-    """The remaining trials of a run, and the lines that are missing from its journal."""
+    """The remaining trials of a run, and what is missing from the run's journal."""
 
     trials: Sequence[Trial]
-    """The trials that need a further attempt. Each already has the number of that attempt."""
+    """The trials that need a further attempt; the field `attempt` of each is its number."""
     states: Mapping[str, State]
     """State of each attempt, by trial id."""
     unplanned: Sequence[Trial]
     """Planned trials missing from the journal, because the runner died while writing the plan."""
     recorded: Sequence[TrialRecord]
-    """Complete records of trials whose last line is missing from the journal.
+    """Complete records of trials whose end is missing from the journal.
 
-    The runner died after it had written the record, but before it wrote the line.
+    The runner died after it had written the record, but before it wrote the line of the journal.
     """
 
     def write_down(self, run: RunFolder) -> None:
@@ -159,7 +159,10 @@ def require_same_servers(begun: Manifest, prepared: Prepared) -> None:
 
 
 def _unlike(begun: Manifest, now: Manifest) -> list[Difference]:
-    """Return the conditions that have changed since the run began (see NEW_IS_FINE)."""
+    """Return the conditions that have changed since the run began.
+
+    Leave out a condition of NEW_IS_FINE that the run's manifest does not contain.
+    """
     return [
         difference
         for difference in begun.differences_from(now)

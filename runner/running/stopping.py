@@ -1,4 +1,7 @@
-"""Rules that end a run before its last session: a time budget, or that all loads are settled."""
+"""Rules that end a run before its last session.
+
+A run ends early if its time budget is used up, or if no load needs a further session.
+"""
 
 import math
 import re
@@ -38,9 +41,15 @@ class Settled:
     """The result of an interim look at a run's ratios."""
 
     loads: frozenset[str]
-    """The loads that need no further session, each as the suffix of its sessions' names."""
+    """The loads that need no further session.
+
+    A load is identified by the text that follows `sNN-` in the names of its sessions.
+    """
     words: str
-    """How many loads need no further session, and how wide the other loads' intervals still are."""
+    """Phrase that says how many loads need no further session.
+
+    It also says how wide the intervals of the other loads still are.
+    """
 
 
 def settled(tables: Tables, until: str) -> Settled:
@@ -111,7 +120,10 @@ class Stopping:
     """The function that returns the loads that need no further session."""
 
     def look(self, run: RunFolder, sessions: int) -> Settled | None:
-        """Return the result of the interim look after this many sessions; None without a look."""
+        """Take the interim look that is due after this many sessions, and return its result.
+
+        Return None if no look is due.
+        """
         if not self.until or sessions not in self.looks:
             return None
         tables = tables_of(run.manifest(), map(trial_row, run.records()))

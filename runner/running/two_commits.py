@@ -61,10 +61,10 @@ The difference of two neighbouring slices would be just as noisy if the slices w
 the same time, many short slices tell more than few long slices (docs/decisions.md).
 """
 EACH = 10
-"""In a slice, there are at least this many iterations per user.
+"""A slice has at least this many iterations per user.
 
-With fewer iterations, the times at the begin and the end of a slice, in which not all users are
-active, would be a large part of the slice.
+At the beginning and at the end of a slice, not all users are active. With fewer iterations, these
+times would be a large share of the slice.
 """
 TRIED_USERS = 10
 """Number of users in the first load of each commit. This load decides the sizes of later loads."""
@@ -78,7 +78,7 @@ OPEN_SESSIONS = LATER_LOOKS[0] + CONFIRMING
 WARM_UP_S = 0.5
 SHARE = 0.5
 RATE_SHARE = 0.3
-"""The open load's rate is at most this share of the rate of the slower commit in the warm-up."""
+"""The open load's rate is at most this share of the rate that the slower commit had when tried."""
 DIGITS = (5.0, 2.0, 1.0)
 """If a warm-up decides the size of a load, the size begins with one of these digits.
 
@@ -244,7 +244,7 @@ def _require_recipe(folder: Path, commit: Commit) -> None:
 def _campaign(
     asked: Asked, source: _Source, apis: Sequence[UserApi], script: Script | None
 ) -> Campaign:
-    """Return the campaign with only its closed load, with which both commits are tried first."""
+    """Return the campaign that tries both commits first. It has only the closed load."""
     files: tuple[tuple[str, str], ...] = ()
     named = "GET " + asked.path
     if script is not None:
@@ -294,9 +294,9 @@ class _Tried:
     share: float
     """Under the closed load, a server gets this share of its CPUs; 1 if no quota can be set."""
     on_share_rps: float
-    """Rate of head with this share, in iterations per second; 0 if it is unknown."""
+    """Iterations per second that the head commit reached with this share; 0 if unknown."""
     iterations_rps: float
-    """Rate of the slower commit with whole cores, in iterations per second; 0 if it is unknown."""
+    """Iterations per second that the slower commit reached with whole cores; 0 if unknown."""
     remarks: tuple[str, ...]
 
 
@@ -347,7 +347,10 @@ def _try(
 
 
 def _whole(asked: Asked, closed: Campaign, tried: _Tried, stopping: Stopping) -> Campaign:
-    """Return the campaign with both loads, and with as many sessions as the budget allows."""
+    """Return the campaign with a closed and an open load, whose sizes follow from the first tries.
+
+    The closed load gets as many sessions as the time budget allows.
+    """
     servers = campaign_servers(closed)
     each = max(EACH, round_down(CLOSED_SLICE_S * tried.on_share_rps))
     users = asked.users or min(MOST_USERS, max(FEWEST_USERS, each // EACH))

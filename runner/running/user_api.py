@@ -46,7 +46,7 @@ RATE_RPS = 100
 DURATION_S = 15.0
 """Default duration of an open load.
 
-It is so long that the probe gets enough answers for a median at RATE_RPS.
+At RATE_RPS, the load must last this long so that the probe gets enough answers for a median.
 """
 MOST_RPS = 10_000
 """A search without --rate ends at this rate, which is about as much as k6 can send on one core."""
@@ -67,9 +67,9 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 TRUSTED = "SSL_CERT_FILE"
 """Environment variable with the file of the certificates that OpenSSL and Go trust."""
 FINE = 3
-"""Number of requests that a server gets first.
+"""Number of requests with which the lab first checks that a server answers.
 
-More requests are sent only if one of these is not answered with 2xx.
+The lab sends more requests only if one of these requests is not answered with 2xx.
 """
 
 
@@ -171,7 +171,11 @@ class _Found:
 
 
 def _at_urls(asked: Asked) -> tuple[_Found, ...]:
-    """Return the servers at the user's URLs; several servers are compared under equal requests."""
+    """Return the servers at the user's URLs.
+
+    Several servers are compared with each other, so they must get equal requests. Raise LabError if
+    their URLs have different paths or queries.
+    """
     if len(set(asked.urls)) < len(asked.urls):
         raise LabError("The same --url is given twice: name two different servers.")
     if len(asked.urls) > MOST_URLS:
@@ -366,7 +370,7 @@ def _from_root(path: str) -> str:
 
 
 def _remarks_on_tls(api: UserApi, preferred: str | None) -> tuple[str, ...]:
-    """Return notes about a server over TLS; `preferred` is the protocol that it prefers."""
+    """Return notes about a server over TLS; `preferred` is the protocol that the server prefers."""
     said = []
     if api.insecure:
         said.append(f"The certificate of {api.url} is not verified (--insecure).")
@@ -592,7 +596,7 @@ def remarks_on_process(
 
 
 def _remarks_on_script(apis: Sequence[UserApi], script: Script) -> Iterator[str]:
-    """Yield notes about what the lab does with a script's requests, if it may surprise users."""
+    """Yield notes about requests of a script that the lab blocks, or counts separately."""
     ports = [str(port) for port in apis[0].also]
     if not script.reads_base_url:
         where = " and ".join(str(api.url or api.folder) for api in apis)
