@@ -50,7 +50,8 @@ RESERVED = (
     "DATABASE_URL_FILE",
     "DB_POOL_SIZE",
 )  # environment variables that the lab itself sets, as the contract says
-USER_API = "own-api"  # name of a user's server without a server.toml, and of its campaign
+USER_API = "own-api"
+"""Name of each campaign for a user's API, and of a user's server that has no server.toml."""
 WRAPPER = "own.js"
 """Name of the module that runs a user's script.
 
@@ -91,7 +92,7 @@ def load_server(name: str) -> Server:
 
 
 def read_server(folder: Path) -> Server:
-    """Return the server that a folder's server.toml describes; its name is that of the folder."""
+    """Return the server that a folder's server.toml describes; the folder's name is its name."""
     top = read_table(folder / "server.toml")
     top.read(ServerFile)
     server = top.table("server").read(ServerTable)
@@ -129,7 +130,7 @@ def load_workload(name: str) -> Workload:
     path = PACKAGE / "workloads" / f"{_known('workload', name, workload_names())}.toml"
     top = read_table(path)
     given = top.read(WorkloadFile)
-    # Some tools need no script. Then the workload's TOML file takes the script's place.
+    # Some tools need no script. Then the field `script` names the workload's TOML file instead.
     script = path.with_name(given.script or path.name)
     if not script.is_file():
         raise top.error("script", f"the script {script} does not exist")
@@ -144,8 +145,8 @@ def user_server(api: UserApi) -> Server:
     """Return a user's server.
 
     If the server's folder contains a server.toml, and the user gave no command that starts the
-    server, the server is what server.toml describes. Any other server implements no part of the
-    contract.
+    server, return the server that server.toml describes. Otherwise return a server that implements
+    no part of the contract.
     """
     folder = lab_root() if api.folder is None else (lab_root() / api.folder).resolve()
     if api.folder is not None and api.start is None and (folder / "server.toml").is_file():
@@ -327,7 +328,7 @@ def _load(table: Table, written: Collection[str], servers: Collection[str]) -> L
             raise table.lacks(key)
         given[key] = given[key] if sliced else None
     if sliced and form is Iterations and "iterations" not in given:
-        form = Duration  # the load's duration is then given by `slice_s`
+        form = Duration  # `slice_s` and `slices` define the load's duration
     needed = {users_column(workload.tool, workload.load_model), *_SIZES_OF_FORM[form]}
     if sliced:
         needed -= {"duration_s"}

@@ -63,10 +63,10 @@ def cells_of(load: Load, workload: Workload, servers: Sequence[Server]) -> list[
 def plan_trials(campaign: Campaign, servers: Sequence[Server]) -> list[Trial]:
     """Return the trials as randomised blocks.
 
-    Block n contains, once, each cell whose load has at least n repeats. `campaign.seed` determines
-    the random order within a block. In this order the steps of a search exchange their positions,
-    so that they run in ascending order, because each step depends on the results of the steps
-    before it. The trials of a session, one per server, follow each other.
+    Block n contains each cell whose load has at least n repeats. Within a block, each cell has one
+    trial, and the order is random, determined by `campaign.seed`. There are two exceptions. The
+    trials of a session, one per server, follow each other. The steps of a search run in ascending
+    order, because each step depends on the results of the steps before it.
     """
     cells = [
         (load.repeats, cell)
@@ -120,8 +120,8 @@ def slice_order(names: Sequence[str], slices: int, seed: str) -> list[tuple[str,
     of the servers in a place is a row of a Williams design, in which each server follows each other
     server equally often (E. J. Williams, Aust. J. Sci. Res. A 2, 1949). Every second place reverses
     the order of the place before it (ABBA), so that a steady drift over two places adds the same to
-    all servers. `seed` decides which rows of the design are used, and which server takes the place
-    of which letter in the design.
+    all servers. `seed` decides which rows of the design are used, and which letter of the design
+    stands for which server.
     """
     shuffler = random.Random(seed)  # noqa: S311 - reproducible on purpose
     letters = list(names)
@@ -294,9 +294,10 @@ def _load_s(cell: Cell) -> float:
 
 
 class TimeLeft:
-    """Predict the remaining time of a campaign from the estimated and real times of its trials.
+    """Predicts the remaining time of a campaign.
 
-    The campaign begins when the object is made. `clock` returns seconds.
+    The prediction uses the estimated durations of all trials, and the real durations of the trials
+    that have ended. The campaign begins when this object is created. `clock` returns seconds.
     """
 
     def __init__(
@@ -323,7 +324,8 @@ class TimeLeft:
     def takes_s(self, trials: Sequence[Trial] | None = None) -> float:
         """Estimate the duration of the given trials, or of all remaining trials, in seconds.
 
-        The estimate is scaled by the ratio of real to estimated durations so far.
+        The estimate is multiplied by the ratio of real to estimated durations of the trials that
+        have ended.
         """
         estimated_s = self._left_s if trials is None else sum(map(estimate_s, trials))
         return max(

@@ -26,7 +26,7 @@ class Profile:
 
     @property
     def session(self) -> str:
-        """Name of the session. Its prefix decides what is done in each slice (see `kind_of`)."""
+        """Name of the session. Its prefix decides what perf does in each slice (see `kind_of`)."""
         return str(self.trials[0].session)
 
 
@@ -74,11 +74,12 @@ def _profiles(
 
 
 def _shape(cell: Cell) -> Shape | None:
-    """Return the shape of a cell over all slices of a profile; None if the load cannot be sliced.
+    """Return the shape that a cell's load has in a profile, over all slices of the profile.
 
-    A load with a fixed number of iterations is replaced by a load with a fixed duration. Otherwise
-    a slice's share of the iterations might take only a few milliseconds, which is too short for
-    enough samples.
+    Return None if the load's rate changes, because such a load cannot be sliced. A load with a
+    fixed number of iterations is replaced by a load with a fixed duration. Otherwise a slice's
+    share of the iterations might take only a few milliseconds, which is too short for enough
+    samples.
     """
     slices = cell.slices or 1
     match cell.shape:

@@ -22,11 +22,12 @@ With fewer requests, the percentile depends on single requests. For example, p99
 just the slowest request.
 """
 NARROW = 1.05
-"""A bracket is narrow if the quotient of its ends is at most this.
+"""A Bracket is narrow if its higher rate is at most this many times its lower rate.
 
-If the bracket is narrow, the next step repeats the rate at the lower end, to confirm it.
+If the bracket is narrow, the next step repeats the lower rate, to confirm it.
 """
-ROUNDING_RPS = 1.0  # a narrow bracket may be this much wider, because rates are whole numbers
+ROUNDING_RPS = 1.0
+"""A narrow Bracket may be wider by this, because the rates of steps are whole numbers."""
 _OBJECTIVE = re.compile(r"(p50|p90|p95|p99|p999)\s*<=\s*([0-9]+(?:\.[0-9]+)?)\s*ms")
 
 
@@ -80,9 +81,10 @@ class Bracket:
 def bracket(outcomes: Iterable[tuple[float, bool]]) -> Bracket:
     """Return the bracket of one search.
 
-    `outcomes` contains, for each step so far, the rate and whether the objective was kept. Of the
-    rates at which it was broken, only the lowest counts, because a rising load reaches that rate
-    first. If the objective was kept at a higher rate, that is noise.
+    `outcomes` contains, for each step so far, the rate and whether the objective was kept. The
+    higher end of the bracket is the lowest rate at which the objective was broken, because a rising
+    load reaches this rate first. If the objective was kept at an even higher rate, that was chance,
+    and is ignored.
     """
     steps = list(outcomes)
     broken_rps = min((rate for rate, kept in steps if not kept), default=math.inf)
@@ -101,8 +103,9 @@ SEARCH = (
     "search_high_rps",
     "step_s",
 )
-"""Columns of a cell whose values identify a search within a block. All steps of a search have the
-same values.
+"""Columns that identify a search within a block.
+
+All steps of a search have the same values in these columns of their cells.
 """
 
 
@@ -157,9 +160,8 @@ class Searches:
 def steps_between(low_rps: float, high_rps: float) -> int:
     """Return the number of steps of a search between two rates.
 
-    The search continues until the bracket is narrow, and then needs one more step to confirm its
-    lower end. Each step reduces the quotient of the bracket's ends to the square root of the
-    quotient.
+    The search continues until the bracket is narrow, and then needs one more step to confirm the
+    lower rate. Each step reduces the ratio of the bracket's two rates to its square root.
     """
     halvings = math.log2(math.log(high_rps / low_rps) / math.log(NARROW))
     return max(1, math.ceil(halvings)) + 1
