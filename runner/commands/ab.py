@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from runner.store import RunFolder
 
 EXIT_CODES = {"worse": 3, "not decided": 4}
-"""Exit codes of these outcomes. For any other outcome, the exit code is 0."""
+"""Exit codes, by outcome. The exit code of any other outcome is 0."""
 FAIL_ABOVE_PCT = 2.5
 """Default of --fail-above.
 
@@ -304,9 +304,9 @@ def _asked(
 
 
 def _write_flame(run: RunFolder, decision: DecisionOptions) -> str | None:
-    """Write the difference of the flame graphs of base and head, if the user asked for it.
+    """Write a flame graph of the difference between base and head, if the user asked for it.
 
-    Return the address for a link to the written file; None if no file was written.
+    Return the address by which a link can refer to the file; None if no file was written.
     """
     from runner.present.two_commits.comparing import BASE, HEAD
     from runner.present.why import flame_pictures, flames
@@ -328,7 +328,8 @@ def _write(
 ) -> None:
     """Write the Markdown and JUnit files that the user asked for.
 
-    `link` is the address of the difference of the flame graphs; None if it was not written.
+    `link` is the address of the flame graph to which the Markdown refers; None if no flame graph
+    was written.
     """
     from runner.present.two_commits.words import junit, markdown
 

@@ -103,9 +103,10 @@ def import_(
 
 
 def _for_each(files: list[Path], values: list[T], option: str) -> list[T]:
-    """Return one value for each file; a single `--name` applies to all files.
+    """Return the values of an option, one for each file.
 
-    Raise LabError if the number of values differs from that of the files in any other case.
+    A single `--name` applies to all files. In any other case, raise LabError if there are not as
+    many values as files.
     """
     if len(values) == len(files):
         return values

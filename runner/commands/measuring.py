@@ -129,9 +129,9 @@ def _begin(what: CampaignOptions, api: Asked | None, progress: TrialProgress) ->
 
 
 def _capacity(run: RunFolder, campaign: Campaign, workload: Workload) -> float:
-    """Return the capacity of a workload's slowest server in an earlier run, in requests/s.
+    """Return the capacity of the slowest server in an earlier run, in requests/s.
 
-    The servers are those that the campaign loads with this workload.
+    Only servers that the campaign loads with `workload` are considered.
     """
     from runner.digest.ceilings import capacity
 

@@ -27,9 +27,10 @@ def engine_of(name: str) -> str:
 
 
 def page_of(name: str) -> Path:
-    """Return the path of the page to write; raise LabError if it does not name an HTML file.
+    """Return the path of the page to write; raise LabError if `name` does not end in .html.
 
-    This function is called when the command line is parsed, so the error comes before any work.
+    This function is called when the command line is parsed, so a wrong name is reported before any
+    work begins.
     """
     if Path(name).suffix != ".html" or Path(name).is_dir():
         raise LabError(f"--html must name a file that ends in .html, not {name}.")
@@ -201,7 +202,10 @@ def emit(value: Any) -> None:
 
 
 def opened(run: str) -> RunFolder:
-    """Return a run, and build its tables if they are missing; raise LabError if it is unknown."""
+    """Return a run, after building its tables if they are missing.
+
+    Raise LabError if there is no such run.
+    """
     from runner.digest.profiles import ensure_profiles
     from runner.digest.tables import ensure_tables
 

@@ -10,7 +10,7 @@ EVERYWHERE = ("help", "data")
 
 
 def campaigns_table(campaigns: Sequence[Campaign]) -> str:
-    """Return the table of campaigns as Markdown, with the names and the titles of TOML files."""
+    """Return a Markdown table of campaigns, with the name and the title of each campaign."""
     import pandas as pd
 
     from runner.present.look.markup import to_markdown
