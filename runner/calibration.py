@@ -82,8 +82,9 @@ class Calibration:
         """Return the ceiling for a cell's tool, load model and mode.
 
         Take the ceilings with the nearest lower and the nearest higher number of connections, and
-        return the higher of these two ceilings. Return None if the generator was not the limit in
-        one of them, because then the generator may be able to exceed the measured rate.
+        return the higher of these two ceilings. Return None if one of the two was measured while
+        something else than the generator was the limit, because the generator may then be able to
+        exceed the measured rate.
         """
         kind = attrgetter("tool", "load_model", "mode")
         alike = sorted(

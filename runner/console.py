@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 _LEVELS = {"ok": "green", "warning": "yellow", "missing": "red", "failed": "red"}
 NOTED_EVERY_S = 30.0
-"""If the output does not go to a terminal, a note about a set-up is printed this often."""
+"""Interval between two notes about a set-up, if the output does not go to a terminal."""
 out = rich.console.Console(highlight=False)
 err = rich.console.Console(stderr=True, highlight=False, soft_wrap=True)
-"""Console on stderr. Like `out`, it is coloured only on a terminal and without NO_COLOR."""
+"""Console on stderr. Like `out`, it uses colours only on a terminal, and not if NO_COLOR is set."""
 if not out.is_terminal:
     out.width = 160
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print a table; colour those of its texts that name a level, such as `warning`."""
+    """Print a table, in which a text that names a level, such as `warning`, is coloured."""
     shown = Table(
         title=escape(title), title_justify="left", box=rich.box.SIMPLE_HEAD, pad_edge=False
     )

@@ -1,8 +1,9 @@
 """Convert cells and loads to flat columns for the disk, and back.
 
 trial.json, run.json and the tables contain these columns, so that other programs can read them.
-Columns that a load does not need are empty. Within the lab, a load is a shape
-(`runner/shapes.py`). `Cell` and `Load` use this module when they are stored and read.
+Columns that a load does not need are empty. In the lab's code, a load is not described by columns
+but by a shape (`runner/shapes.py`). `Cell` and `Load` use this module when they are stored and
+read.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class CellColumns:
-    """The flat columns of a cell, as trial.json and the table of trials have them."""
+    """The flat columns of a cell, as trial.json and the table of trials contain them."""
 
     server: str
     language: str
@@ -67,7 +68,7 @@ class CellColumns:
 
 @dataclass(frozen=True)
 class LoadColumns:
-    """The flat columns of a `[[load]]`, as run.json has them."""
+    """The flat columns of a `[[load]]`, as run.json contains them."""
 
     workload: str
     repeats: int

@@ -16,14 +16,14 @@ SizeColumn = Literal["vus", "connections"]
 LEAD_S = 0.5
 """vegeta and oha send requests for this long before the load begins.
 
-In this time they open their connections, and vegeta's requests are late by 80 ms and more. Because
-of this lead, the delays do not fall into the load itself.
+In this time the generators open their connections, which makes vegeta's requests late by 80 ms and
+more. Without this lead, these delays would be part of the load's response times.
 """
 GENERATOR_LATE_S = 0.01
 """A request of an open load counts as late if it begins this long after it was due.
 
-The timer by which a generator ends a load may be late by as much. The largest observed delay was
-1.5 ms. It was k6's delay at 2,000 requests/s.
+The timer by which a generator ends a load may be late by the same time. The largest delay that was
+observed was 1.5 ms, of k6 at 2,000 requests/s.
 """
 
 

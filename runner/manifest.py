@@ -20,9 +20,10 @@ from runner.measurement import Placement
 
 THE_DATABASE = "the database"  # name of the database in a list of servers
 MACHINE_FACTS = ("cpu_model", "cpus", "kernel", "governor", "turbo", "hypervisor")
-"""Those facts of a machine on which measured numbers depend.
+"""Names of the facts of a machine on which measured numbers depend.
 
-`Machine.fingerprint` also contains the memory, rounded to GiB.
+The memory is such a fact, too, but is not listed here: `Machine.fingerprint` adds it, rounded to
+GiB.
 """
 BYTES_OF_A_GIB = 2**30
 
@@ -60,7 +61,11 @@ IF_BOTH_KNOW = {Condition.COMPILER}
 
 @dataclass(frozen=True)
 class Difference:
-    """A condition that differs between two runs, with its value in each; None if it is unknown."""
+    """A condition that differs between two runs, and its value in the first and the second run.
+
+    `here` is the value in the first run, `there` the value in the second run. An unknown value is
+    None.
+    """
 
     condition: Condition
     what: str
@@ -345,7 +350,7 @@ class Manifest(Facts):
     machine: Machine = Field(default_factory=Machine)
     """The machine of the run; if there are several hosts, the server's machine."""
     hosts: tuple[HostOfRun, ...] | None = None
-    """Hosts of a run on several machines; None if all ran on one machine."""
+    """Hosts of a run on several machines; None if everything ran on one machine."""
     tools: dict[str, str] = Field(default_factory=dict)
     """Versions of programs, by name."""
     packages: dict[str, str] = Field(default_factory=dict)
@@ -415,9 +420,9 @@ class Manifest(Facts):
         )
 
     def _conditions(self) -> Iterator[tuple[tuple[Condition, str], Value]]:
-        """Yield kind and name of each condition, with the condition's value.
+        """Yield the kind and the name of each condition, with the condition's value.
 
-        The order is that in which readers are told about differences.
+        Differences are later reported to readers in the same order.
         """
         for name, value in self.machine.conditions():
             yield (Condition.MACHINE, name), value
@@ -448,7 +453,8 @@ class Manifest(Facts):
         """Yield the conditions about the requests to a user's API.
 
         The requests are compared because two runs of the same API may send different requests. All
-        APIs of a run get the same requests, so it is enough to compare those to the first API.
+        APIs of a run get the same requests, so it is enough to compare the requests to the first
+        API.
         """
         api = next(iter(self.campaign.apis), ApiOfRun())
         files = tuple(f"{name} {digest[:12]}" for name, digest in api.files)

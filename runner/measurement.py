@@ -31,9 +31,10 @@ def ended(code: int) -> str:
 class Placement:
     """CPUs of the server, of the generator (with runner and sampler), and of the database.
 
-    If there are at least two CPUs, server and generator share no CPU. If there are too few CPUs,
-    the database shares those of the generator. If the lab did not start the server, `server`
-    contains the CPUs on which its process may run, and is empty if the process was not found.
+    If the lab chooses the CPUs, and there are at least two, server and generator share no CPU. If
+    there are too few CPUs for the database, the database shares the generator's CPUs. If the lab
+    did not start the server, `server` contains the CPUs on which the server's process may run, and
+    is empty if this process was not found.
     """
 
     server: tuple[int, ...]
@@ -65,13 +66,13 @@ class Placement:
 
 @dataclass(frozen=True)
 class Quota:
-    """A CPU quota that was set outside the lab.
+    """The CPU quota of a server that the lab did not set.
 
-    It was set on the server's control group, or on a group above it.
+    Such a quota is set on the server's control group, or on a group above it.
     """
 
-    cores: float | None = None  # the tightest quota that was found; None if the server has no quota
-    known: bool = True  # False if a group could not be read, because it may have a tighter quota
+    cores: float | None = None  # the lowest quota that was found; None if no quota was found
+    known: bool = True  # False if a group, which may have a lower quota, could not be read
     shared: bool = False  # True if one of the server's quotas also applies to the lab itself
 
 
@@ -119,7 +120,7 @@ class Footprint:
     """Start-up time, memory and sizes of a server; unknown values are None."""
 
     start_ns: int | None = None
-    """Time from the start of the server's program to its first answer."""
+    """Duration from the start of the server's program to the server's first answer."""
     rss_started_bytes: int | None = None
     """Resident memory after the server's first answer, before any load."""
     rss_after_bytes: int | None = None
@@ -155,10 +156,10 @@ class DatabaseUse:
 
 @dataclass(frozen=True)
 class GeneratorHost:
-    """A generator's host: the number of CPUs for the generator, of all CPUs, and the machine."""
+    """The host of a generator: its machine and its CPUs."""
 
-    cpus: int
-    host_cpus: int
+    cpus: int  # number of CPUs that the generator may use
+    host_cpus: int  # number of all CPUs of the host
     machine: str  # id of the machine, as in Placement.hosts
 
 
@@ -226,7 +227,7 @@ class Part(Generated):
     number: int  # number of the generator, from 2
 
     def behind_ns(self, first: Generated) -> int:
-        """Return the time by which this generator's wall clock is behind the first's, in ns."""
+        """Return the time in ns by which this generator's wall clock is behind that of `first`."""
         mono = self.load_started_mono_ns - first.load_started_mono_ns
         return mono - (self.load_started_wall_ns - first.load_started_wall_ns)
 
@@ -290,11 +291,12 @@ class Measurement(LoadFacts):
     slices: tuple[Slice, ...] = ()
     """Slices of a trial in a session, in the order of their places."""
     others_loaded: tuple[tuple[int, int], ...] = ()
-    """Begin and end of each load on the session's other servers, in ns of the monotonic clock."""
+    """Start and end of each load on the session's other servers, in ns of the monotonic clock."""
     probe_hz: float = PROBE_HZ
-    """Rate of the probe.
+    """Rate of the probe, in requests per second.
 
-    0 if there was no probe, because it would have loaded the server too much.
+    0 if the probe did not run, because enough requests of the probe would have loaded the server
+    too much.
     """
     users: int | None = None
     """Number of virtual users that was chosen after the warm-up.

@@ -178,7 +178,7 @@ class Server:
     In the command, `{artifact}` stands for the path of the built binary.
     """
     base: str | None = None
-    """Base image that the Dockerfile needs: `debian`, or None if it starts from scratch."""
+    """Base image that the Dockerfile needs: `debian`, or None if the Dockerfile uses `scratch`."""
     shared: bool = False
     """True if the server's image is built in the folder servers/, because servers share code."""
     notes: str = ""
@@ -224,7 +224,7 @@ class Workload:
     """Path that the probe requests by GET; None if the probe sends the same request as the load."""
     also: tuple[int, ...] = ()  # further ports of the server's host that a user's script may use
     written_s: float | None = None
-    """If the options of a user's script define the load, it lasts at most this long.
+    """Longest possible duration of the load, if the options of a user's script define the load.
 
     None if the lab defines the load.
     """
@@ -255,9 +255,9 @@ class Cell:
     pool_size: int | None = None
     warmup_s: float = 1.0
     share: float = 1.0
-    """A quota lets the server use this share of the time of its CPUs; 1.0 without a quota."""
+    """Share of the time of its CPUs to which a quota limits the server; 1.0 without a quota."""
     database_share: float = 1.0
-    """A quota lets the database use this share of the time of its CPUs; 1.0 without a quota."""
+    """Share of the time of its CPUs to which a quota limits the database; 1.0 without a quota."""
     idle: Idle = "polling"
     """Requested state of idle CPUs."""
     slices: int | None = None
@@ -272,7 +272,7 @@ class Cell:
         return cell
 
     def columns(self) -> CellColumns:
-        """Return the cell's flat columns, as trial.json and the table of trials have them."""
+        """Return the cell's flat columns, as trial.json and the table of trials contain them."""
         kept = {name: getattr(self, name) for name in _CELL_COLUMNS}
         return CellColumns(
             **kept, load_model=self.load_model, **columns_of_shape(self.shape, self.tool)
@@ -397,10 +397,10 @@ class LoadPart:
     def of(self, cell: Cell) -> Cell:
         """Return the cell with this part's share of the load.
 
-        If the users cannot be divided equally, each of the first generators gets one user more. By
-        its execution segments, k6 divides users in the same way (lib/execution_segment.go). It
-        divides iterations in proportion to users, but may differ by one iteration
-        (lib/executor/shared_iterations.go).
+        If the users cannot be divided equally, each of the first generators gets one user more. k6
+        divides the users in the same way, by its execution segments (lib/execution_segment.go).
+        Iterations are divided in proportion to users. k6 does the same, but its result may differ
+        by one iteration (lib/executor/shared_iterations.go).
         """
         if self.count == 1:
             return cell
@@ -457,7 +457,7 @@ class Load:
     servers: tuple[str, ...] = ()
     """Servers of the campaign that get this load; empty if all servers get it."""
     shares: tuple[float, ...] = (1.0,)
-    """A quota lets the server use this share of the time of its CPUs; 1.0 without a quota.
+    """Shares of the time of its CPUs to which a quota limits the server; 1.0 without a quota.
 
     For each of the shares, the plan contains a cell of each server.
     """
@@ -478,7 +478,7 @@ class Load:
         return load
 
     def columns(self) -> LoadColumns:
-        """Return the load's flat columns, as run.json has them."""
+        """Return the load's flat columns, as run.json contains them."""
         kept = {name: getattr(self, name) for name in _LOAD_COLUMNS}
         users: dict[str, Any] = {self.size_column: self.users}
         return LoadColumns(**kept, **users, **columns_of_form(self.form, self.slices))
@@ -577,7 +577,10 @@ class UserApi:
     """
     ca_sha256: str | None = None
     written_s: float | None = None
-    """If the script's own options define the load, it lasts at most this long."""
+    """Longest possible duration of the load, if the script's own options define the load.
+
+    None if the lab defines the load.
+    """
     insecure: bool = False
     """True if any certificate is accepted."""
     certificate: str | None = None
@@ -618,15 +621,19 @@ class Campaign:
     processes: tuple[str, ...] = ()
     """Servers that are started as plain processes, while all other servers are containers."""
     owns: tuple[UserApi, ...] = ()
-    """The user's APIs, which are measured instead of servers in servers/. All get the same load."""
+    """The user's APIs, which are measured instead of servers in servers/.
+
+    All of these APIs get the same load.
+    """
     text: str = field(repr=False, default="")  # the campaign's original TOML, for the manifest
 
     def scaled(self, factor: float) -> Campaign:
         """Return the campaign with iterations and durations multiplied by `factor` (> 0).
 
-        At least one iteration per virtual user remains. Durations and steps remain at least 0.2 s
-        long. If virtual users send the load, they remain at least 1 s long, because k6 accepts no
-        shorter duration. Arrival rates and the number of a search's steps do not change.
+        There are lower limits. At least one iteration per virtual user remains. Durations are at
+        least 0.2 s, or 1 s if virtual users send the load, because k6 accepts no shorter duration.
+        The steps of a ramp are at least 0.2 s long. Arrival rates and the number of steps of a
+        search do not change.
         """
         if not 0 < factor < math.inf:
             raise LabError(f"--scale must be a number greater than 0, not {factor:g}.")

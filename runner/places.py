@@ -12,7 +12,7 @@ from runner.model import LabError
 OWN_CHECKOUT = Path(__file__).parents[1]
 """The checkout that contains this code, unless the code is installed from a wheel."""
 PACKAGED = Path(__file__).parent / "packaged"
-"""Those files of the checkout that a wheel contains, in the same folders as in the checkout."""
+"""Folder with the files of the checkout that a wheel contains, at the same relative paths."""
 ROOT_VARIABLE = "BENCH_ROOT"
 """Environment variable with the folder to work in, instead of the current folder."""
 DATA_VARIABLE = "BENCH_DATA"
@@ -23,7 +23,9 @@ LIBRARIES = {"MPLCONFIGDIR": "matplotlib", "IPYTHONDIR": "ipython"}
 The value is the name of a library's folder in the user's cache.
 """
 CLONE = "git clone REPOSITORY web-bench-lab && cd web-bench-lab && make setup"
-"""Command that makes a checkout. It does not name the repository, because a wheel does not know it.
+"""Command that makes a checkout.
+
+REPOSITORY is a placeholder, because a wheel does not know the address of the repository.
 """
 
 

@@ -20,8 +20,9 @@ KINDS: tuple[Kind, ...] = (
 )
 """Kind of each slice of a server, by the slice's place.
 
-Pairs of neighbouring places have the same kind. Every second place of a session reverses the order
-of the servers, so that a steady drift over the two places adds the same to all servers.
+The first and the second place have the same kind, as have the third and the fourth, and so on. The
+second place of each such pair reverses the order of the servers, so that a steady drift over the
+pair adds the same to all servers.
 
 Counted slices come first, because a server makes the same calls even while it is still warming up.
 Plain slices show how much CPU time the profiling itself costs.
@@ -32,9 +33,10 @@ PLACES = len(KINDS)
 LONGEST_S = 1.0
 """A slice of a profile lasts at most this long, in seconds."""
 TIMELINE_S = (5.0, 30.0)
-"""Only loads of at least the first duration get a timeline; it ends after the second duration.
+"""Shortest and longest duration of a timeline, in seconds.
 
-A timeline must last some seconds, because a spike is found by its difference from a baseline.
+A shorter load gets no timeline, because a spike is found by its difference from a baseline, which
+takes some seconds. If a load is longer, the timeline ends before the load would.
 """
 SLICED = "p-"
 TIMELINE = "t-"

@@ -157,7 +157,7 @@ class Search:
     objective: str
     """Limit on the response times, such as `p99 <= 10 ms`."""
     low_rps: float
-    """The whole search is between this rate and `high_rps`."""
+    """Lowest rate of the whole search; `high_rps` is the highest rate."""
     high_rps: float
     bisection: int
     """Number of the step within its search, from 1."""
@@ -209,7 +209,10 @@ Shape = Closed | ForTime | Steps | Search
 
 @dataclass(frozen=True)
 class Scale:
-    """The factor that multiplies a load's iterations and durations, and their lower limits."""
+    """The factor that multiplies a load's iterations and durations.
+
+    The results are not smaller than `least_iterations` and `least_s`.
+    """
 
     factor: float
     least_iterations: int
@@ -226,14 +229,17 @@ class Scale:
 
 @dataclass(frozen=True)
 class Iterations:
-    """A `[[load]]` with a fixed number of iterations. It makes a `Closed` per number of users."""
+    """A `[[load]]` with a fixed number of iterations.
+
+    It makes a `Closed` for each number of users.
+    """
 
     iterations: int
     slice_s: float | None = None
-    """Length of the slices in the campaign's sessions.
+    """Length of the slices that the campaign sets for all its sessions.
 
-    The load does not use this length, because the load has a fixed number of iterations. But the
-    manifest records the length.
+    This load ignores the length, because its slices have a fixed number of iterations. The length
+    is kept only because the manifest records it.
     """
 
     def shapes(self, users: int | None, _slices: int | None) -> list[Shape]:

@@ -502,7 +502,7 @@ class _JournalLine:
 
 @dataclass(frozen=True)
 class _RecordedCell:
-    """Columns that every recorded cell must have, because trials are named after their values."""
+    """Columns that every recorded cell must contain, because they are part of a trial's name."""
 
     server: str
     workload: str
@@ -528,8 +528,9 @@ class _Record:
 def _record(found: Any, where: str, folder: str | None = None) -> TrialRecord:
     """Return `found` as a trial's record.
 
-    Raise LabError if `found` is not a record of this version, if it is the record of another trial
-    than that of the folder, or if it names a trial or a file that cannot be part of a run.
+    `folder` is the name of the folder that contains the record; None for an exported run. Raise
+    LabError if `found` lacks a field of a record, if it belongs to another trial than `folder`, or
+    if it names a trial or a file that cannot be part of a run.
     """
     record = decode(_Record, found, f"{where} is not a trial's record", more=True)
     if folder not in (None, record.trial_id):
@@ -690,7 +691,10 @@ def _named_places() -> tuple[Path, Path]:
 
 
 def remember(run: RunFolder) -> None:
-    """Record that a run with this manifest was begun in this lab, so that `begun_here` knows."""
+    """Record that a run was begun in this lab, so that `begun_here` returns True for this run.
+
+    The record contains the SHA-256 of the run's manifest.
+    """
     note = _note_of(run)
     note.parent.mkdir(exist_ok=True)
     note.write_text(sha256(run.path / "run.json") + "\n", encoding="utf-8")
