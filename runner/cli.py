@@ -95,14 +95,14 @@ def _end_with(number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _clean_up_on_signals() -> None:
-    """Turn the signals that would end this process without clean-up into an exception."""
+    """Let SIGTERM and SIGHUP raise an exception, so that the process cleans up before it ends."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _end_with)
 
 
 def main() -> None:
-    """Run the command line; print an error as one sentence, never a traceback.
+    """Run the command line; print an error as one sentence, and never as a traceback.
 
     If the locale is not UTF-8, restart in Python's UTF-8 mode. Otherwise paths with letters that
     the locale lacks could not be opened.
@@ -128,7 +128,7 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
-    except Exception as error:  # noqa: BLE001 - the last resort: a sentence, and the rest where a developer finds it
+    except Exception as error:  # noqa: BLE001 - print a sentence, and store the details for a developer
         try:
             with tempfile.NamedTemporaryFile(
                 "w", prefix="bench-error-", suffix=".txt", delete=False

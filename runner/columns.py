@@ -50,7 +50,7 @@ class Column:
 
 @functools.cache
 def columns(table: str) -> tuple[Column, ...]:
-    """Return the columns of a table in their order."""
+    """Return the columns of a table, in the order of columns.csv."""
     with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as lines:
         return tuple(
             column for row in csv.DictReader(lines) if (column := Column(**row)).table == table

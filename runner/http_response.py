@@ -32,7 +32,7 @@ class Response:
     status: int
     headers: Mapping[str, str]  # names in lower case; if a name has several lines, the last counts
     kept: bool  # True if the server keeps the connection
-    length: int | None  # bytes of the body; None if chunks or the connection's end show its length
+    length: int | None  # bytes of the body; None if the header does not give the length
     chunked: bool
     body: bytes
 

@@ -66,13 +66,13 @@ class Placement:
 
 @dataclass(frozen=True)
 class Quota:
-    """The CPU quota of a server that the lab did not set.
+    """A server's CPU quota, if somebody else than the lab has set it.
 
-    Such a quota is set on the server's control group, or on a group above it.
+    Such a quota is set on the server's control group, or on a group above this group.
     """
 
     cores: float | None = None  # the lowest quota that was found; None if no quota was found
-    known: bool = True  # False if a group, which may have a lower quota, could not be read
+    known: bool = True  # False if a group could not be read, so that it may have a lower quota
     shared: bool = False  # True if one of the server's quotas also applies to the lab itself
 
 

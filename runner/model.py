@@ -255,9 +255,9 @@ class Cell:
     pool_size: int | None = None
     warmup_s: float = 1.0
     share: float = 1.0
-    """Share of the time of its CPUs to which a quota limits the server; 1.0 without a quota."""
+    """A quota limits the server to this share of its CPUs' time; 1.0 means that it has no quota."""
     database_share: float = 1.0
-    """Share of the time of its CPUs to which a quota limits the database; 1.0 without a quota."""
+    """The same as `share`, but for the database."""
     idle: Idle = "polling"
     """Requested state of idle CPUs."""
     slices: int | None = None
@@ -265,7 +265,7 @@ class Cell:
 
     @classmethod
     def from_columns(cls, columns: CellColumns) -> Cell:
-        """Return the cell of flat columns; raise ValueError if they contradict each other."""
+        """Return the cell that the columns describe; raise ValueError if they are contradictory."""
         kept = {name: getattr(columns, name) for name in _CELL_COLUMNS}
         cell = cls(**kept, shape=shape_of(columns))
         _require_same(cell.columns(), columns)
@@ -457,7 +457,7 @@ class Load:
     servers: tuple[str, ...] = ()
     """Servers of the campaign that get this load; empty if all servers get it."""
     shares: tuple[float, ...] = (1.0,)
-    """Shares of the time of its CPUs to which a quota limits the server; 1.0 without a quota.
+    """Shares of the CPUs' time to which a quota limits a server; 1.0 means that there is no quota.
 
     For each of the shares, the plan contains a cell of each server.
     """
@@ -470,7 +470,7 @@ class Load:
 
     @classmethod
     def from_columns(cls, columns: LoadColumns) -> Load:
-        """Return the load of flat columns; raise ValueError if they contradict each other."""
+        """Return the load that the columns describe; raise ValueError if they are contradictory."""
         kept = {name: getattr(columns, name) for name in _LOAD_COLUMNS}
         size_column, users = size_of(columns)
         load = cls(**kept, form=form_of(columns), users=users, size_column=size_column)

@@ -20,7 +20,7 @@ from runner.store import RunFolder, find_run
 
 
 def engine_of(name: str) -> str:
-    """Return the name of an engine; raise LabError if it is unknown."""
+    """Return the name of an engine; raise LabError if there is no engine of this name."""
     if name not in ("auto", "docker", "process"):
         raise LabError(f"There is no engine {name!r}: choose auto, docker or process.")
     return name
@@ -189,7 +189,7 @@ def with_data(command: Callable[..., None]) -> Callable[..., None]:
 def _with_parameters(
     command: Callable[..., None], parameters: Sequence[inspect.Parameter]
 ) -> Callable[..., None]:
-    """Return the command with these parameters as its signature. typer makes options from them."""
+    """Return the command with `parameters` as its signature, from which typer makes options."""
     vars(command)["__signature__"] = inspect.Signature(parameters)
     command.__annotations__ = {each.name: each.annotation for each in parameters}
     return command

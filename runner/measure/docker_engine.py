@@ -130,8 +130,9 @@ def debian_base(client: DockerClient) -> str:
 def _pulled(client: DockerClient, official: str) -> bool:
     """Return whether an official image is present or can be pulled.
 
-    If the result is False, the lab's own base image exists: it is made with mmdebstrap from the
-    host's package sources, which takes about 15 s. Once it exists, no registry is asked again.
+    If it cannot be pulled, make the lab's own base image with mmdebstrap from the host's package
+    sources, which takes about 15 s. Once the lab's own image exists, return False without asking
+    the registry again.
     """
     for tag, answer in ((official, True), (BASE_TAG, False)):
         with contextlib.suppress(ImageNotFound):
@@ -427,9 +428,9 @@ def _facts(host: DockerHost, container: Container, port: int, log: Path) -> dict
 
 
 def _start(container: Container, ahead_ns: int) -> dict[str, Any]:
-    """Return the size of a container's image, and the instant at which its program began.
+    """Return a container's image size, and the instant at which the container's program began.
 
-    The engine reports the instant by the wall clock of the container's host. This clock is ahead of
+    The engine reports the instant by the wall clock of the container's host. That clock is ahead of
     this machine's wall clock by `ahead_ns`. The result is converted to this machine's wall clock.
     """
     known: dict[str, Any] = {}

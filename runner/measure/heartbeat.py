@@ -54,7 +54,7 @@ class Silence:
         self._heard_s = now_s
 
     def seconds(self) -> float:
-        """Return how long the other side has been silent until now, in seconds."""
+        """Return the time in seconds for which the other side has been silent until now."""
         now_s = self._clock()
         if now_s - self._looked_s > STOPPED_S:
             self._heard_s = now_s

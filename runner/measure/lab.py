@@ -35,7 +35,7 @@ ONE_A_MACHINE = "\0web-bench-lab"
 
 @dataclass(frozen=True)
 class Lab:
-    """The opened lab. Servers are started only by the engines that its `engine_for` returns."""
+    """The opened lab. Code that starts a server needs the engine that `Lab.engine_for` returns."""
 
     engine: Engine
     ledger: Ledger

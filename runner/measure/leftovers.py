@@ -50,7 +50,7 @@ def boot_id() -> str:
 
 
 def start_ticks(pid: int) -> int | None:
-    """Return when a process started, in clock ticks since boot; None if the process has ended."""
+    """Return a process's start time, in clock ticks since boot; None if the process has ended."""
     fields = _stat(pid)
     return int(fields[19]) if fields else None
 

@@ -59,9 +59,9 @@ def ephemeral_ports(root: Path = ROOT) -> tuple[int, int]:
 
 
 def _smt_siblings(cpus: list[int], root: Path) -> list[list[int]]:
-    """Return groups of those of `cpus` that are hardware threads of the same core.
+    """Return groups of CPUs that are hardware threads of the same core.
 
-    A CPU is left out if no other one of `cpus` belongs to the same core.
+    Only the given CPUs are considered. A CPU is left out if none of the others belongs to its core.
     """
     cores = set()
     for cpu in cpus:

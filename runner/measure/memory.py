@@ -84,7 +84,7 @@ class Kills:
     machine: int | None
 
     def since(self, before: Kills) -> int | None:
-        """Return the number of kills since `before`; None if it is unknown.
+        """Return the number of kills since `before`; None if the number is unknown.
 
         Count the kills in the group or, if the group was removed with its server, on the whole
         machine.

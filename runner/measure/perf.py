@@ -133,7 +133,7 @@ class Perf:
 
     @contextlib.contextmanager
     def _enabled(self, argv: Sequence[str], pid: int) -> Iterator[None]:
-        """Run perf on a process and its descendants; perf observes them only within the context."""
+        """Let perf observe a process and its descendants while the context is open."""
         started = self._started(argv, pid)
         process = started.process
         try:
@@ -149,7 +149,7 @@ class Perf:
             raise LabError(f"perf {argv[0]} failed{_last(said)}.", exit_code=1)
 
     def _started(self, argv: Sequence[str], pid: int) -> _Started:
-        """Start perf on a process and its descendants; return once perf observes them.
+        """Start perf on a process and its descendants, and return as soon as perf observes them.
 
         perf does not start if a process has ended since the processes were listed. This happens
         with PostgreSQL, which has a process per connection. So list the processes again and retry,
@@ -214,16 +214,16 @@ class _Started:
         return cls(process, FileIO(to_perf[1], "w"), FileIO(from_perf[0], "r"))
 
     def tell(self, command: bytes) -> None:
-        """Send perf a command and wait for its acknowledgement; raise OSError without one."""
+        """Send perf a command and wait until perf acknowledges it; otherwise raise OSError."""
         self.to_perf.write(command)
         ready = select.select([self.from_perf], [], [], PATIENCE_S)[0]
         if not ready or not self.from_perf.read(64):
             raise OSError("no acknowledgement")
 
     def end(self) -> str:
-        """End perf if it still runs; return its last error as `_last` does.
+        """End perf if it still runs; return the last line of perf's errors, as `_last` does.
 
-        A second call does nothing.
+        A second call does nothing, and returns an empty text.
         """
         said = b""
         self.process.kill()

@@ -92,7 +92,7 @@ class Memory:
         self._files: dict[int, tuple[KeptFile, KeptFile]] = {}
 
     def at(self, mono_ns: int) -> MemoryUse:
-        """Return memory and threads as known at an instant; read more processes if they are due.
+        """Read the processes that are due at an instant; return the last complete result.
 
         Errors that `pids` raises are not caught.
         """

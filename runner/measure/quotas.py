@@ -1,7 +1,9 @@
 """Read the CPU quotas of a process: those of its control group and of all groups above it.
 
-The kernel applies each of these quotas. The quotas are in the hierarchy of the controller `cpu`. In
-version 1 of control groups, CPU time may be counted in another hierarchy.
+The kernel applies each of these quotas, so the lowest one limits the process. The quotas are in the
+hierarchy of the controller `cpu`. In version 1 of control groups, CPU time may be counted in
+another hierarchy, so the group with the quota may be another group than the one that counts CPU
+time.
 """
 
 from dataclasses import dataclass
@@ -125,7 +127,7 @@ def _sees_all_groups(root: Path) -> bool:
 
 
 def _quota_cores(version: int, folder: Path) -> float | None:
-    """Return a group's quota in cores; None if it has no quota.
+    """Return a group's quota in cores; None if the group has no quota.
 
     Raise OSError or ValueError if the quota cannot be read.
     """

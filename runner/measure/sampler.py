@@ -113,8 +113,8 @@ MISSING = -1
 MEMORY_NS = 240_000_000
 """A tick reads memory and threads again only if the last values are at least this old.
 
-So they are read at every fifth tick of 50 ms. The age is a little less than 250 ms, because a tick
-may come a little early.
+So memory and threads are read at every fifth tick of 50 ms. The age is a little less than 250 ms,
+because a tick may come a little early.
 """
 
 

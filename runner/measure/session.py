@@ -100,7 +100,7 @@ folder.
 def nothing(
     _observed: Observed, _place: int, _folder: Path
 ) -> contextlib.AbstractContextManager[None]:
-    """Observe nothing. This is the instrument of all trials except those that profile."""
+    """Observe nothing. All trials that do not profile the servers use this instrument."""
     return contextlib.nullcontext()
 
 
@@ -516,7 +516,7 @@ def _measurement(
     database = None
     if uses := [each.database for each in slices if each.database is not None]:
         # Each slice's rows have their own tag, so add up the rows of all slices. The other counters
-        # are cumulative, so take those before the first slice and after the last slice.
+        # are cumulative, so take their values before the first slice and after the last slice.
         before = uses[0].before
         rows = sum(use.after.rows - use.before.rows for use in uses)
         after = replace(uses[-1].after, rows=before.rows + rows)
@@ -578,7 +578,7 @@ def _seen(placement: Placement, running: Running, earlier: tuple[int, ...] = ())
 
 
 def _await(server: Server, workload: Workload, running: Running, nonce: str, log: Path) -> int:
-    """Wait for the server's first answer, and return when it came, in ns of wall time.
+    """Wait for the server's first answer, and return the wall time at which it came, in ns.
 
     Raise LabError unless the server also answers the load's request correctly.
     """

@@ -37,7 +37,7 @@ def resident_bytes(pid: int) -> int | None:
 
 
 def _of_process(pid: int) -> Spent | None:
-    """Return the counts of a process; None if it has ended."""
+    """Return the counts of a process; None if the process has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         statuses = [path.read_bytes() for path in Path(f"/proc/{pid}/task").glob("*/status")]

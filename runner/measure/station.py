@@ -52,7 +52,7 @@ KILLING_S = 3.0  # when the station ends, it tries for this long to kill the rem
 class Station(Site):
     """The station of this host; the runner may call every public method."""
 
-    # The time by this host's clocks. The runner asks for it to compare these clocks with its own.
+    # The times by this host's clocks. The runner compares them with the times by its own clocks.
     now = staticmethod(time.monotonic_ns)
     wall_now = staticmethod(time.time_ns)
     free_port = staticmethod(free_port)

@@ -262,7 +262,7 @@ class StationClient(Site):
         return dict(self.ask("network"))
 
     def undelivered(self, port: int) -> int:
-        """Return the number that `counters.undelivered` counts on the host."""
+        """Return the number of connections that `counters.undelivered` counts on the host."""
         return int(self.ask("undelivered", port=port))
 
     def reach(self, address: str, port: int, times: int = 1) -> int:

@@ -30,7 +30,7 @@ class Reading(NamedTuple):
     interrupts_ns: int | None = None
     """CPU time that the machine spent in interrupts, which some kernels charge to no program."""
     ran_ns: int | None = None
-    """Exact CPU time of all programs; None except with version 1 of control groups."""
+    """Exact CPU time of all programs. Only version 1 of control groups counts it."""
 
 
 class CgroupSubject:

@@ -175,7 +175,7 @@ def require_tls(url: str, address: tuple[str, int], tls: Tls) -> str | None:
 
 
 def _shake(url: str, address: tuple[str, int], tls: Tls, *protocols: str) -> str | None:
-    """Make a handshake in which the client offers `protocols`; return what the server chooses.
+    """Make a handshake in which the client offers `protocols`; return the server's choice.
 
     Return None if the server chooses no protocol. Raise LabError if the handshake fails, or if the
     server chooses a protocol that was not offered.

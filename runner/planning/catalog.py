@@ -92,7 +92,7 @@ def load_server(name: str) -> Server:
 
 
 def read_server(folder: Path) -> Server:
-    """Return the server that a folder's server.toml describes; the folder's name is its name."""
+    """Return the server that a folder's server.toml describes. It has the name of the folder."""
     top = read_table(folder / "server.toml")
     top.read(ServerFile)
     server = top.table("server").read(ServerTable)

@@ -161,7 +161,7 @@ def steps_between(low_rps: float, high_rps: float) -> int:
     """Return the number of steps of a search between two rates.
 
     The search continues until the bracket is narrow, and then needs one more step to confirm the
-    lower rate. Each step reduces the ratio of the bracket's two rates to its square root.
+    lower rate. Each step reduces the ratio of the bracket's two rates to the ratio's square root.
     """
     halvings = math.log2(math.log(high_rps / low_rps) / math.log(NARROW))
     return max(1, math.ceil(halvings)) + 1

@@ -79,7 +79,10 @@ class Repository:
         return (self.top / self.inside).resolve().name
 
     def commit(self, named: str, option: str) -> Commit:
-        """Return the commit of a branch, a tag or an id; raise LabError if it is unknown."""
+        """Return the commit that a branch, a tag or an id names; raise LabError if there is none.
+
+        `option` is the option of the command line that gave the name.
+        """
         found = _git(self.top, "rev-parse", "--verify", "--quiet", f"{named}^{{commit}}")
         if found.returncode != 0:
             shallow = _git(self.top, "rev-parse", "--is-shallow-repository").stdout.strip()

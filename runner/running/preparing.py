@@ -264,7 +264,7 @@ def prepare(
 
 
 def _compiler_of(server: Server) -> str | None:
-    """Return the compiler that built a server's binary; None if it is unknown.
+    """Return the compiler that built a server's binary; None if the compiler is unknown.
 
     The compiler is read from the binary on this machine, because the server's image contains the
     same binary.

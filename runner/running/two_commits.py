@@ -232,7 +232,7 @@ def _built(asked: Asked, source: _Source, opened: Lab, report: TrialProgress) ->
 
 
 def _require_recipe(folder: Path, commit: Commit) -> None:
-    """Raise LabError if a commit has no file that says how to build and start it."""
+    """Raise LabError if a commit has no file that says how to build and start the server."""
     if not any((folder / name).is_file() for name in ("Dockerfile", "server.toml")):
         raise LabError(
             f"Commit {commit.words} has neither a Dockerfile nor a server.toml in the "

@@ -347,7 +347,10 @@ def _check_as_written(asked: Asked) -> None:
 
 
 def _over_tls(api: UserApi, asked: Asked) -> UserApi:
-    """Return a user's API with its certificates, if it is reached over TLS."""
+    """Return a user's API with the certificates that the options name.
+
+    If the API is not reached over TLS, return it unchanged.
+    """
     if not str(api.url).startswith("https://"):
         return api
     if asked.certificate is not None and asked.key is not None:

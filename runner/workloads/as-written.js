@@ -1,8 +1,8 @@
 // Runs a user's script as the script's own options say, within the lab's limits (the fence). The
 // lab replaces 'SCRIPT' by the script's path, and appends an export for each function that a
-// scenario runs. The environment contains OPTIONS (the fence, as options of k6 in JSON), CLIENT_CERT and
-// CLIENT_KEY (the paths of a client's certificate and of its key; may be missing), and BASE_URL,
-// which only the script reads. INSPECT is set if k6 only inspects the script.
+// scenario runs. The environment contains OPTIONS (the fence, as options of k6 in JSON),
+// CLIENT_CERT and CLIENT_KEY (the paths of a client's certificate and of its key; may be missing),
+// and BASE_URL, which only the script reads. INSPECT is set if k6 only inspects the script.
 import { Counter } from 'k6/metrics';
 import * as own from 'SCRIPT';
 

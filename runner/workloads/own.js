@@ -1,9 +1,9 @@
 // Runs the default function of a user's script, under the lab's scenario and within the lab's
 // limits (the fence). The lab replaces 'SCRIPT' by the script's path. The environment contains
 // SCENARIO (k6's scenario as JSON), OPTIONS (the fence, as options of k6 in JSON), MODE
-// (`keepalive` or `close`), CLIENT_CERT and CLIENT_KEY (the paths of a client's certificate and of its key; may
-// be missing), and BASE_URL, which only the script reads. INSPECT is set if k6 only inspects the
-// script.
+// (`keepalive` or `close`), CLIENT_CERT and CLIENT_KEY (the paths of a client's certificate and of
+// its key; may be missing), and BASE_URL, which only the script reads. INSPECT is set if k6 only
+// inspects the script.
 import { Counter } from 'k6/metrics';
 import * as own from 'SCRIPT';
 

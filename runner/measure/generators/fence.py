@@ -21,15 +21,17 @@ LOCALHOST = "localhost"
 
 
 def fence(running: Running, also: Sequence[int] = ()) -> dict[str, object]:
-    """Return options of k6 that permit only the server's address, at its port and those in `also`.
+    """Return options of k6 that permit requests only to the server's address and port.
 
-    The options also forbid redirections. k6 looks up `host:port`, and then the host alone, in its
-    option `hosts`, even if the host is an address (lib/netext/dialer.go). Each permitted
-    `host:port` leads to the server. Everything else leads to an address that the option
-    `blacklistIPs` blocks. `blacklistIPs` lists all addresses except the server's, because k6 has no
-    list of permitted addresses. k6 accepts no IPv6 address as a key of `hosts`. So if a script
-    requests another IPv6 address at a permitted port, the request goes to the server, and is
-    counted as a request to the server.
+    Requests to the ports in `also` of the same address are permitted, too. Redirections are
+    forbidden.
+
+    k6 looks up `host:port`, and then the host alone, in its option `hosts`, even if the host is an
+    address (lib/netext/dialer.go). Each permitted `host:port` leads to the server. Everything else
+    leads to an address that the option `blacklistIPs` blocks. `blacklistIPs` lists all addresses
+    except the server's, because k6 has no list of permitted addresses. k6 accepts no IPv6 address
+    as a key of `hosts`. So if a script requests another IPv6 address at a permitted port, the
+    request goes to the server, and is counted as a request to the server.
     """
     allowed = ip_address(running.address)
     others: list[IPv4Network | IPv6Network]

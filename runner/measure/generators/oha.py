@@ -114,7 +114,7 @@ def connections_of(cell: Cell) -> int:
 
 
 def _duration_s(cell: Cell) -> float:
-    """Return the duration of a closed load in seconds; raise LabError if it has no duration."""
+    """Return the duration of a closed load in seconds; raise LabError if the load has none."""
     if not isinstance(cell.shape, ForTime):
         raise LabError(
             f"oha can load only for a given time, but {cell.cell_id} has no duration: give the "
