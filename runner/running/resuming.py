@@ -40,7 +40,7 @@ class Rest:
     """The remaining trials of a run, and what is missing from the run's journal."""
 
     trials: Sequence[Trial]
-    """The trials that need a further attempt; the field `attempt` of each is its number."""
+    """The trials that need a further attempt. Their field `attempt` has the number of this attempt."""
     states: Mapping[str, State]
     """State of each attempt, by trial id."""
     unplanned: Sequence[Trial]
