@@ -100,7 +100,7 @@ def time_words(metrics: Mapping[str, Any]) -> Iterator[str]:
 
 
 class FileProgress(Progress):
-    """A bar that shows how much of a file has been read; nothing if there is no terminal."""
+    """A bar that shows how much of a file has been read. It appears only on a terminal."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -153,7 +153,7 @@ class SetupProgress(Progress):
 
 
 class TrialProgress(Progress):
-    """Live progress on a terminal; otherwise one line per trial."""
+    """Live progress of a run. Without a terminal, one line per trial is printed instead."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -383,7 +383,7 @@ class Manifest(Facts):
 
     @property
     def idle_cpus(self) -> str:
-        """State of idle CPUs; `system` for a run of a version that did not record the state."""
+        """State of idle CPUs; `system` for a run of an early version, which did not record it."""
         return self.idle or "system"
 
     @property

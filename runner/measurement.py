@@ -303,7 +303,8 @@ class Measurement(LoadFacts):
 
     None if the load itself names the number.
     """
-    # the server's quota that was set outside the lab; None in older runs, which did not record it
+    # the server's quota if somebody else than the lab set it; older runs, which did not record it,
+    # have None
     quota: Quota | None = None
     also_ports: tuple[int, ...] = ()
     """Further ports of the server's host that a user's script may use."""

@@ -289,8 +289,8 @@ class DockerEngine:
         port = self._server.free_port()
         env = {**handed, "ADDR": f"{self._server.address}:{port}"}
         env |= {} if server.contract else {"PORT": str(port)}
-        # Compare the clocks before the start: after it, the server may answer at any moment, and
-        # the lab must not be busy with something else then.
+        # Compare the clocks before the start. After the start, the server may answer at any moment,
+        # and the lab must not be late to notice it.
         ahead_ns = self._server.wall_ahead_ns()
         with self._container(self._server, server.name, cpus, env, log) as container:
             facts = _facts(self._server, container, port, log)

@@ -22,7 +22,7 @@ is often a little below its limit.
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """How much memory the machine or a control group may use, and how much it uses now."""
+    """The memory that the machine or a control group may use, and the memory that is used now."""
 
     most_bytes: int
     used_bytes: int

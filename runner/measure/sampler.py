@@ -142,7 +142,7 @@ class _Watch:
         """Pid of each subject to which the lab gave CPUs, and these CPUs."""
 
     def command(self, line: str) -> bool:
-        """Execute one command; return False to stop."""
+        """Execute one command; return False if the command ends the sampler."""
         command = json.loads(line)
         if "add" in command:
             subject = command["add"]

@@ -222,7 +222,7 @@ class Station(Site):
                 channel.sendall(chunk)
 
     def close(self) -> None:
-        """End everything; kill the watched processes that still run."""
+        """End everything that this station started, and kill the watched containers' processes."""
         for name in list(self._instruments):
             self.end(name)
         for name in list(self._observing):

@@ -81,7 +81,10 @@ class Threads:
         return now
 
     def _list(self) -> None:
-        """Look for new threads; CPU time that they used before they were found is not counted."""
+        """Look for new threads.
+
+        The CPU time that a thread used before it was found does not count.
+        """
         found = dict(self._found())
         self._are_few = len(found) <= MOST_THREADS
         if not self._are_few:

@@ -295,7 +295,7 @@ def bytes_of(cell: Cell) -> int:
 
 @dataclass(frozen=True)
 class Room:
-    """How much disk space and memory this machine has left for trials.
+    """The disk space, memory and open files that this machine has left for trials.
 
     The trials write their raw samples to `folder`.
     """

@@ -40,7 +40,7 @@ class Rest:
     """The remaining trials of a run, and what is missing from the run's journal."""
 
     trials: Sequence[Trial]
-    """The trials that need a further attempt. Their field `attempt` has the number of this attempt."""
+    """The trials that need a further attempt. Their field `attempt` is this attempt's number."""
     states: Mapping[str, State]
     """State of each attempt, by trial id."""
     unplanned: Sequence[Trial]

@@ -100,12 +100,13 @@ def settled(tables: Tables, until: str) -> Settled:
 
 @dataclass(frozen=True)
 class Stopping:
-    """When a run ends before its last session: after `budget_s` seconds, or load by load.
+    """The rules by which a run ends before its last session.
 
-    `until` says when a load needs no further session. With `decided`, a load needs no further
-    session if every ratio of servers under the load differs from 1, and every claim about the load
-    is decided. With a half-width such as `5%`, a load needs no further session if all intervals of
-    its ratios have at most this half-width. If `until` is empty, all sessions are run.
+    The run ends after `budget_s` seconds, or when no load needs a further session. `until` says
+    when a load needs no further session. With `decided`, this is the case if every ratio of servers
+    under the load differs from 1, and every claim about the load is decided. With a half-width such
+    as `5%`, this is the case if no interval of the load's ratios has a greater half-width. If
+    `until` is empty, all sessions are run.
     """
 
     budget_s: float = math.inf

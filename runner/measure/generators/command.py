@@ -104,19 +104,22 @@ class Generator:
     """How the lab drives a load generator."""
 
     measured: Callable[[Cell, Shot, Files, Output, LoadPart], Command]
-    """Returns the command of a load, or of one generator's part of a load."""
+    """Function that returns the command of a load, or of one generator's part of a load."""
     warm_up: Callable[[Cell, Shot, Files], Command]
-    """Returns the command of a load that warms the server up."""
+    """Function that returns the command of a load that warms the server up."""
     warm_up_files: tuple[str, ...]
     """Names of the files with the results of a warm-up."""
     read_warm_up: Callable[[Files], WarmedUp]
-    """Reads the files of a warm-up; all values are None if a file is missing or damaged."""
+    """Function that reads the files of a warm-up, and returns the results.
+
+    All results are None if a file is missing or damaged.
+    """
     must_warm_up: bool
     """True if a warm-up with an exit code other than 0 fails the trial."""
     kept_requests: Callable[[Cell], int]
-    """Returns an upper estimate of the number of requests that the generator writes to disk."""
+    """Function that returns an upper estimate of the number of requests written to disk."""
     memory_bytes: Callable[[Cell], int]
-    """Returns an upper estimate of the memory that the generator needs for a load, in bytes."""
+    """Function that returns an upper estimate of the generator's memory for a load, in bytes."""
 
 
 def shot_of(
