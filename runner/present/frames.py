@@ -1,4 +1,7 @@
-"""The tables of a run as pandas frames with checked columns, and one trial with its samples."""
+"""Read the tables of a run as pandas frames, and check their columns.
+
+`Tables` contains the frames of a run. `Case` is one trial with the samples of the probe.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +32,16 @@ from runner.verdict.words import reason, rule_words
 FRAMES = ("trials", "latency", "throughput", "resources")
 MOST_ROWS = 100_000_000
 TWICE = 2.0
-"""The generator times its own queue if its median response time is more than this many times the
-probe's, because then the server did not cause most of the generator's time.
+"""Ratio above which the generator is said to time its own queue.
+
+The ratio is the generator's median response time divided by the probe's. Above 2, the server caused
+less than half of the response time that the generator reports.
 """
 MODES = {"keepalive": "keep-alive", "close": "close"}
-"""Requested modes in words; an observed mode may also be `mixed`."""
+"""Words for each connection mode that a load can request.
+
+The mode that was observed in a trial can also be `mixed`, which has no entry here.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +50,12 @@ class Tables:
 
     The frame `trials` has these columns in addition to the columns of the file:
 
-    - `load` is the name of the load in words, without the server; `load_brief`,
+    - `load` is the name of the load in words, without the server. `load_brief`,
       `load_without_terms`, `load_without_pool` and `load_shape` are shorter names (see `LoadName`).
-    - `load_order` sorts the loads of a run.
-    - `terms` names the quotas and the slices of the load in words; the text may be empty.
-    - `throughput_rps` is the rate of the server's successful answers. For an open load, it is the
-      rate of the generator's requests.
+    - `load_order` is the position of the load among the loads of the run.
+    - `terms` says in words which quotas and how many slices the load has. The text may be empty.
+    - `throughput_rps` is the rate of successful requests. For a closed load, this rate includes
+      the probe's requests. For an open load, it includes only the generator's requests.
     - `verdict_rule` is the rule that decided the verdict, in words.
 
     All steps of a search are one load, although the steps have different rates. `folder` is the
@@ -62,10 +70,10 @@ class Tables:
     folder: RunFolder | None = None
 
     def of(self, tool: str) -> pd.DataFrame:
-        """Return a tool's trials at closed loads, including failed trials, sorted by load.
+        """Return the trials of a tool's closed loads, including failed trials, sorted by load.
 
-        Calibration servers are left out. Loads that insert rows and whose size is a number of
-        connections are left out, too, because such loads compare sizes of the pool.
+        Trials of calibration servers are left out. If the tool sizes its loads by connections, its
+        loads that insert rows are left out, too, because these loads compare sizes of the pool.
         """
         by_connections = self.trials["tool"].map(is_sized_by_connections).astype(bool)
         inserts = by_connections & self.trials["pool_size"].notna()
@@ -78,18 +86,19 @@ class Tables:
     def timed(self, tool: str) -> pd.DataFrame:
         """Return the trials of `sealed` that have response times.
 
-        If a server has only a share of a core, its trials have no response times, because these
-        would show how long the server waits for the next period of its quota.
+        The trials of a server on a share of a core have no response times, because such times would
+        mostly show how long the server waits for the next period of its quota.
         """
         chosen = self.sealed(tool)
         return chosen[chosen["latency_p50_ms"].notna()]
 
     @property
     def copies(self) -> dict[str, str]:
-        """The servers that ran under a second label: label -> name of the server.
+        """The servers that ran under a second label, as a mapping from the label to the server.
 
-        A label with other variables, or in another engine, is left out: more than noise can differ
-        between it and the server.
+        A label is left out if it ran with other environment variables than the server, or if one of
+        the two ran in a container and the other as a process. The results of such a label can
+        differ from the server's by more than noise.
         """
         campaign = self.manifest.campaign
         ran = set(self.trials["server"])
@@ -110,8 +119,9 @@ class Tables:
     def ramps(self, *, database: bool) -> pd.DataFrame:
         """Return the trials at rising arrival rates, including failed trials, sorted by load.
 
-        With `database`, return only the trials with a database. A constant rate then counts as a
-        ramp of one step, so that figures also show the pool's use over time at a constant rate.
+        With `database`, return only trials with a database, including those at a constant rate.
+        A constant rate counts as a ramp of one step, so that figures show the pool's use over time
+        at this rate, too. Without `database`, return only trials without a database.
         """
         offered = self._offered & self.trials["objective"].eq("")
         stored = self.trials["pool_size"].notna()
@@ -145,10 +155,10 @@ class Tables:
         return bool(self.trials["pool_size"].notna().any())
 
     def samples(self, table: str, trial_id: str) -> pd.DataFrame:
-        """Return a trial's rows of a table that has a file per trial: `probe` or `requests`.
+        """Return the rows of one trial from a table that is stored as one file per trial.
 
-        Return no rows if the run did not store this file. Raise LabError if the file cannot be read
-        or lacks a column.
+        `table` is `probe` or `requests`. Return no rows if the run did not store this file. Raise
+        LabError if the file cannot be read or lacks a column.
         """
         path = None if self.folder is None else self.folder.tables / table / f"{trial_id}.parquet"
         rows = pd.DataFrame(columns=[column.name for column in columns(table)])
@@ -157,7 +167,7 @@ class Tables:
         )
 
     def of_script(self, table: str) -> pd.DataFrame:
-        """Return a table of a user's script, such as `endpoints`.
+        """Return a table about a user's script, such as `endpoints`, by its name.
 
         Return no rows if the run has no such table. Raise LabError if the file cannot be read or
         lacks a column.
@@ -172,7 +182,7 @@ class Tables:
         )
 
     def slices(self) -> pd.DataFrame:
-        """Return the table of slices, without rows if no load of the run has slices."""
+        """Return the table of slices. It has no rows if no load of the run has slices."""
         path = None if self.folder is None else self.folder.table("slices")
         if path is None or not path.is_file():
             return pd.DataFrame(columns=[column.name for column in columns("slices")])
@@ -218,7 +228,10 @@ class LimitCount:
 
 
 def commonest_limits(trials: pd.DataFrame) -> list[LimitCount]:
-    """Return the trials' limits with their counts, the most frequent first, then by name."""
+    """Return each limit of the trials with its count, the most frequent limit first.
+
+    Limits with the same count are sorted by name.
+    """
     counts = Counter(sorted(limits_of(trials))).most_common()
     return [LimitCount(limit, count) for limit, count in counts]
 
@@ -235,10 +248,10 @@ def limit_words(trials: pd.DataFrame) -> str:
 
 
 def server_bound(trials: pd.DataFrame) -> bool:
-    """Return True if the server limited every trial, because only then may throughput be ranked.
+    """Return True if the server limited every trial. Throughput is ranked only in this case.
 
-    A load with one request at a time also counts as limited by the server if idle CPUs poll: the
-    rate of such a load includes no time to wake a CPU.
+    A load that sends one request at a time counts as limited by the server if idle CPUs poll,
+    because then no part of a response time is spent on waking a CPU.
     """
     limits = limits_of(trials)
     bound = (limits == Limit.SERVER) | ((limits == Limit.SERIAL) & (trials["idle"] == "polling"))
@@ -246,16 +259,16 @@ def server_bound(trials: pd.DataFrame) -> bool:
 
 
 def did_at_least(trials: pd.DataFrame) -> bool:
-    """Return True if each rate is a valid lower bound of the server's capacity.
+    """Return True if the rate of each trial is a useful lower bound of the server's capacity.
 
-    A rate that was offered, or that was reached with one request at a time, is not counted as a
-    bound, because it is far below the capacity. A rate of errors is not counted either.
+    A rate that was offered, or that was reached with one request at a time, is no useful bound,
+    because the capacity may be far higher. A rate is no bound either if too many requests failed.
     """
     return did_the_work(trials) and not set(limits_of(trials)) & {Limit.NONE, Limit.SERIAL}
 
 
 def did_the_work(trials: pd.DataFrame) -> bool:
-    """Return True if so few requests failed in each trial that rates and costs are valid."""
+    """Return True if few enough requests failed in every trial for rates and costs to be valid."""
     failed = trials["failed"].to_numpy() > MOST_FAILED * trials["requests"].to_numpy()
     refused = has_cause(trials, Cause.CHECKS_FAILED)
     return not failed.any() and not refused.any()
@@ -264,8 +277,8 @@ def did_the_work(trials: pd.DataFrame) -> bool:
 def read_tables(run: RunFolder) -> Tables:
     """Read the manifest and tables of `run`; raise LabError if a table or a column is missing.
 
-    The last run that was read is cached until its files change. The caller may change the returned
-    frames.
+    The last run that was read is cached until its files change. The returned frames are copies, so
+    the caller may change them.
     """
     files = [path for path in (run.path / "run.json", *map(run.table, FRAMES)) if path.is_file()]
     kept = _kept(
@@ -284,9 +297,10 @@ def _kept(run: RunFolder, _stamps: tuple[tuple[int, int, int], ...]) -> Tables:
 
 
 def read_table(run: RunFolder, name: str) -> pd.DataFrame:
-    """Return an additional table of a run by its name, without rows if the run has no such table.
+    """Return a table of a run other than those in `Tables`, by its name.
 
-    Raise LabError if the table is damaged or lacks a column.
+    Return a table without rows if the run has no such table. Raise LabError if the table is damaged
+    or lacks a column.
     """
     path = run.table(name)
     if not path.is_file():
@@ -312,7 +326,7 @@ def _read(path: Path, table: str, remedy: str) -> pd.DataFrame:
         if (rows := pq.read_metadata(path).num_rows) > MOST_ROWS:
             raise ValueError(f"it has {rows:,} rows, which is more than a run of the lab can have")
         found = pq.read_table(path)
-        # check the texts now, because pyarrow would decode them only when they are used
+        # Check the texts now. Without this check, damaged texts would only fail when they are used.
         found.validate(full=True)
         frame = found.to_pandas()
     except FileNotFoundError:
@@ -336,13 +350,13 @@ def _read(path: Path, table: str, remedy: str) -> pd.DataFrame:
 def _typed(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     """Return a table with all of its columns, including optional columns that the file lacks.
 
-    Unknown numbers are NaN, and unknown texts are null. Optional numbers, and all numbers of the
-    table of trials, become floats, because a column that contains only nulls has no type in
-    Parquet. Flags in these columns become 0 or 1.
+    Unknown numbers are NaN, and unknown texts are null. In the table of trials, all columns of
+    numbers and flags become floats; in other tables, only the optional ones do. They are converted
+    because a column that contains only nulls has no type in Parquet. A flag becomes 0 or 1.
     """
 
     def as_floats(column: pd.Series[Any]) -> pd.Series[float]:
-        if pd.api.types.is_numeric_dtype(column):  # numbers or flags, without nulls
+        if pd.api.types.is_numeric_dtype(column):  # numbers, or flags without nulls
             return column.astype(float)
         are_flags = pd.api.types.is_bool_dtype(column.dropna().infer_objects())
         return (column.map({True: 1.0, False: 0.0}) if are_flags else pd.to_numeric(column)).astype(
@@ -362,7 +376,10 @@ def _typed(frame: pd.DataFrame, table: str) -> pd.DataFrame:
 
 
 def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
-    """Replace null by empty texts, fill in values that older runs lack, and name the loads."""
+    """Add the names of the loads and the other columns that `Tables` describes to the trials.
+
+    Null texts become empty, and values that older runs lack are filled in.
+    """
     texts = [each.name for each in columns("trials") if each.type == "string"]
     typed = trials.assign(
         **{name: trials[name].astype(object).where(trials[name].notna(), "") for name in texts}
@@ -370,7 +387,7 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     typed["language"] = typed["language"].replace("", "unknown")
     typed["framework"] = typed["framework"].mask(typed["framework"] == "", typed["server"])
     typed["verdict"] = typed["verdict"].replace("", Limit.UNKNOWN.verdict)
-    # copied into a few large blocks, because columns are added below
+    # Copy the frame into a few large blocks of memory, so that adding columns below is cheap.
     typed = with_causes(typed).copy()
     typed = typed.fillna({"share": 1.0, "database_share": 1.0})
     typed["served_rps"] = typed["served_rps"].fillna(_served_rps(typed))
@@ -380,8 +397,8 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     switches = (f"server_{kind}_switches_per_request" for kind in ("voluntary", "involuntary"))
     typed["server_switches_per_request"] = sum(typed[name] for name in switches)
     typed["quota_cores"] = typed["server_quota_cores"].fillna(math.inf)
-    # Only sealed trials record the observed state of idle CPUs. Other trials record the state that
-    # was requested, so they are ignored here.
+    # Look only at sealed trials: they record the state of idle CPUs that was observed. Other trials
+    # record the state that was requested.
     is_mixed = sealed_trials(typed)["idle"].nunique() > 1
     rows = typed[list(NAMED_BY)].to_dict("records")
     named = [LoadName.of(row, says_idle=is_mixed) for row in rows]
@@ -407,9 +424,9 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     modes = typed["mode"].map({mode: place for place, mode in enumerate(MODES)}).astype(float)
     loads = typed.assign(mode=modes).sort_values(keys, kind="stable")["load"].unique()
     typed["load_order"] = typed["load"].map({load: number for number, load in enumerate(loads)})
-    # Copy the frame into a few large blocks, because each later selection of rows handles every
-    # block separately. Texts become objects, because pandas keeps each column of its own text type
-    # in a separate block.
+    # Copy the frame into a few large blocks of memory, because each later selection of rows handles
+    # every block separately. Texts become objects, because pandas keeps each column of type `str` in
+    # a block of its own.
     words = dict.fromkeys(typed.columns[typed.dtypes == "str"], object)
     return typed.astype(words).copy()
 
@@ -417,8 +434,9 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
 def with_causes(trials: pd.DataFrame) -> pd.DataFrame:
     """Return the trials with the columns `verdict_cause`, `verdict_rule` and `verdict_reason`.
 
-    The rule and the whole sentence are written anew from the stored evidence. Older versions stored
-    no causes but only the sentence; for their runs, the cause is read from this sentence.
+    The rule and the reason are worded anew from the stored evidence. Older versions of the lab did
+    not store the cause but only the reason. For their runs, the cause and the rule are read from
+    the stored reason.
     """
     verdicts = [_verdict_in_words(row) for row in trials.to_dict("records")]
     causes = ["" if each.cause is None else each.cause.value for each in verdicts]
@@ -431,7 +449,7 @@ def with_causes(trials: pd.DataFrame) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class _VerdictInWords:
-    """The cause of a trial's verdict, its rule in words, and the whole sentence."""
+    """The cause of a trial's verdict, the rule of this cause in words, and the full reason."""
 
     cause: Cause | None
     rule: str
@@ -449,7 +467,7 @@ def _verdict_in_words(row: Mapping[Any, Any]) -> _VerdictInWords:
 
 
 def _served_rps(trials: pd.DataFrame) -> pd.Series[float]:
-    """Return exact values of `served_rps` for runs of versions that did not store the column."""
+    """Compute `served_rps` for runs of older versions, which did not store this column."""
     probe_requests = trials["probe_requests"].fillna(0.0)
     probe_failed = trials["probe_failed"].fillna(0.0)
     served: pd.Series[float] = served_rps(
@@ -478,9 +496,12 @@ class LoadName:
     brief: str
     """The load's name for small labels: `wrk-matrix, kept 100, 0.5 core`."""
     shape: str
-    """Connections, rate or users, and pool size. If the load has none of these, the workload."""
+    """Words for the connections, the rate or the users, and the pool size.
+
+    If a load has no such words, the name of the workload takes their place.
+    """
     terms: str
-    """CPU quotas, slices, and whether idle CPUs slept; empty if there is nothing to say."""
+    """Words for CPU quotas, sleeping idle CPUs and slices. Empty if none of these applies."""
     terms_without_slices: str
     without_terms: str
     without_pool: str
@@ -509,7 +530,10 @@ class LoadName:
 
 
 def _shape_words(row: Mapping[Any, Any]) -> list[str]:
-    """Return words for the connections, and for the objective, the offered rate or the users."""
+    """Return words for the connections, followed by the objective, the offered rate or the users.
+
+    The objective is named for a search, the rate for an open load, and the users for a closed load.
+    """
     connections = row["connections"]
     words = [_mode_words(row)]
     if connections >= 0:
@@ -526,10 +550,10 @@ def _brief_shape_words(row: Mapping[Any, Any]) -> list[str]:
 
 
 def _mode_words(row: Mapping[Any, Any]) -> str:
-    """Return words for the observed mode of connections.
+    """Return words for the observed connection mode, such as `keep-alive`.
 
-    Return an empty text for a generator that keeps connections by itself, unless the observed mode
-    differs.
+    Some generators keep their connections unless they are told otherwise. For these generators,
+    return an empty text, except if the observed mode is not `keepalive`.
     """
     says_nothing_else = row["mode"] in ("keepalive", "")
     if traits_of(row["tool"]).keeps_connections_by_itself and says_nothing_else:
@@ -548,8 +572,9 @@ def _demand_words(row: Mapping[Any, Any], *, brief: bool = False) -> str:
 def _quota_words(row: Mapping[Any, Any]) -> list[str]:
     """Return the CPU quotas of server and database, in words.
 
-    A quota that was set outside the lab is worded like the lab's own quotas (`0.5 of a core`) if it
-    is less than one core and the server has no other quota. Otherwise the words are `a quota of`.
+    A quota of the lab is worded as `0.5 of a core`. A quota that was set outside the lab gets the
+    same words if it is below one core and the server has no other quota. Otherwise its words begin
+    with `a quota of`.
     """
     words = []
     if row["share"] < 1:
@@ -588,7 +613,7 @@ def offered_words(row: Mapping[Any, Any], *, brief: bool = False) -> str:
 
 
 def rate_unit(workloads: Iterable[Any]) -> str:
-    """Return the unit of an offered rate: requests, or iterations of a user's script."""
+    """Return the unit of an offered rate: `requests/s`, or `iterations/s` for a user's script."""
     return "iterations/s" if OWN_SCRIPT in set(workloads) else "requests/s"
 
 
@@ -623,9 +648,10 @@ class Case:
 
     @property
     def peers(self) -> pd.DataFrame:
-        """All sealed trials under the same load, including this trial.
+        """All sealed trials under the same load and at the same rate, including this trial.
 
-        A trial of a calibration server is compared only with trials of calibration servers.
+        If this trial is of a calibration server, only trials of calibration servers are returned.
+        Otherwise only trials of other servers are returned.
         """
         trials = sealed_trials(self.tables.trials)
         kind = trials["tier"].eq(CALIBRATION) == (self.row["tier"] == CALIBRATION)
@@ -634,17 +660,17 @@ class Case:
         return alike
 
     def given(self, subject: str) -> float:
-        """Return the CPU that this trial gave to a subject, in % of a core (see `given_pct`)."""
+        """Return how much CPU a process of this trial could use, in % of a core (`given_pct`)."""
         return float(given_pct(self.tables, self.frame, subject).iloc[0])
 
 
 def given_pct(tables: Tables, trials: pd.DataFrame, subject: str) -> pd.Series[float]:
-    """Return the CPU that each trial gave to a subject, in % of a core.
+    """Return how much CPU a process could use in each trial, in % of a core.
 
-    The value is NaN if the manifest does not say on which CPUs the subject ran. A quota of the lab
-    reduces the CPU of a server or a database to a share of a core. A quota that was set outside the
-    lab limits the CPU of the server. A generator with threads (wrk) can use as many cores as it has
-    threads.
+    `subject` is `server`, `generator` or `database`. The value is NaN if the manifest does not say
+    on which CPUs this process ran. A quota of the lab reduces the CPU of the server or the
+    database to a share of a core. A quota that was set outside the lab limits the CPU of the server
+    further. A generator with threads (wrk) can use at most as many cores as it has threads.
     """
     cpus = len(tables.manifest.placement.cpus_of(subject))
     given = pd.Series(100.0 * cpus if cpus else math.nan, trials.index)
@@ -661,9 +687,9 @@ def candidates(tables: Tables) -> pd.DataFrame:
     """Return the sealed trials of k6's closed loads, with the additional column `times`.
 
     `times` is k6's median response time divided by the probe's. It is NaN if k6 did not keep its
-    connections: the probe keeps its connections, so the probe's times do not show how long new
-    connections wait. Trials of a user's script are left out, because the probe sent other requests
-    than the script.
+    connections, because the two response times cannot be compared then: the probe keeps its
+    connections, and a new connection waits longer. Trials of a user's script are left out, because
+    the probe sent other requests than the script.
     """
     trials = tables.timed("k6")
     trials = trials[trials["workload"] != OWN_SCRIPT]
@@ -674,9 +700,9 @@ def candidates(tables: Tables) -> pd.DataFrame:
 def queued(trials: pd.DataFrame) -> pd.Series[bool]:
     """Return a mask of the trials in which the generator was the limit and timed its own queue.
 
-    A trial is in the mask only if the probe's times show this queue. The probe's times count only
-    if the probe sent the same request as the generator, both kept their connections, and the lab
-    set no quota for the server.
+    The generator timed its own queue if its median response time is more than `TWICE` the probe's.
+    The two are compared only if generator and probe sent the same requests, the generator kept its
+    connections, and the lab set no CPU quota for the server. Other trials are not in the mask.
     """
     kept = (
         trials["mode"].isin(["keepalive", ""])
@@ -688,16 +714,16 @@ def queued(trials: pd.DataFrame) -> pd.Series[bool]:
 
 
 def probed(tables: Tables) -> bool:
-    """Return whether a probe measured during a closed load by k6 in some trial of the run."""
+    """Return True if some closed load of k6 in this run can be compared with the probe."""
     return bool(candidates(tables)["times"].notna().any())
 
 
 def median_trial(trials: pd.DataFrame) -> pd.DataFrame:
     """Return the median trial of the cell in which the median of `times` is largest.
 
-    The median trial is the trial with the median `latency_p50_ms`; return it as a table of one row.
-    If the number of trials is even, return the trial just below the middle, so that the case is not
-    exaggerated. Return no row if there are no trials.
+    The median trial is the trial with the median `latency_p50_ms`. Return it as a table of one row.
+    If the number of trials is even, two trials are in the middle; return the one with the smaller
+    `latency_p50_ms`, so that the case is not exaggerated. Return no row if there are no trials.
     """
     if trials.empty:
         return trials
@@ -712,10 +738,11 @@ def median_trial(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def choose(tables: Tables, trial: str = "") -> Case | None:
-    """Return the named trial, or the median trial of the cell in which k6 and probe differ most.
+    """Return the trial named `trial`, with the probe's samples.
 
-    Without a name, choose among k6's closed loads, and return None if the run has none. Raise
-    LabError if the run does not have the named trial, or if that trial was not sealed.
+    If `trial` is empty, choose among k6's closed loads: return the median trial of the cell in which
+    k6's response times exceed the probe's most, or None if the run has no such load. Raise LabError
+    if the run does not have the named trial, or if that trial was not sealed.
     """
     if trial:
         chosen = tables.trials[tables.trials["trial_id"] == trial]

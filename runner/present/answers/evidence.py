@@ -1,7 +1,4 @@
-"""Explain one trial (`case`) in words and tables, from the generator's report to the verdict.
-
-All texts are computed from the trial's tables.
-"""
+"""Explain one trial (`case`) in words and tables, from the generator's report to the verdict."""
 
 import math
 from collections.abc import Mapping
@@ -31,9 +28,12 @@ NO_CLOSED_LOAD_BY_K6 = (
     "This run has no sealed trial of a closed load by k6, which is what this page is about."
 )
 PERCENTILES = {"p50": "median", "p95": "p95", "p99": "p99"}
-"""Percentile that generator and probe both measure -> the percentile's name in sentences."""
+"""Percentiles that generator and probe both measure, each with its name in sentences."""
 SETTLED = 0.1
-"""Share of a load's duration that is left out at the start, while users start one by one."""
+"""The steady part of a load begins after this share of the load's duration.
+
+Users start one by one at the beginning of a load, so the beginning is left out.
+"""
 
 
 def trial_words(case: Case) -> str:
@@ -45,7 +45,7 @@ def trial_words(case: Case) -> str:
 
 
 def range_words(case: Case) -> str:
-    """Return the range of the generator's medians over all trials of the case's server and load.
+    """Return the range of the generator's medians in all sealed trials of the case's cell.
 
     Return an empty text if fewer than two of these trials have a median.
     """
@@ -85,10 +85,11 @@ def generator_said(case: Case) -> str:
 
 
 def probe_saw(case: Case) -> str:
-    """Return what the probe measured in the same seconds, or a sentence that there was no probe.
+    """Return a text that compares the probe's median with the generator's, over the same seconds.
 
-    If the generator's median is at least `TWICE` the probe's, a sentence adds that the server did
-    not need the rest of the generator's median to answer.
+    If the generator's median is at least `TWICE` the probe's, a further sentence says that the
+    server could have answered without the rest of the generator's median. If the trial had no
+    probe, or the load did not keep its connections, return a sentence that says so instead.
     """
     row = case.row
     tool = case.tool
@@ -118,7 +119,7 @@ def probe_saw(case: Case) -> str:
 def percentile_table(case: Case) -> pd.DataFrame:
     """Return the percentiles of generator and probe side by side, as texts.
 
-    Without a probe, the table has the generator's percentiles only.
+    If the trial had no probe, the table shows only the generator's percentiles.
     """
     rows = []
     is_probed = math.isfinite(case.row["probe_p50_ms"])
@@ -133,11 +134,14 @@ def steady_rps(row: Mapping[Any, Any], throughput: pd.DataFrame) -> float:
     """Return the rate, in requests/s, in the steady part of a closed loop.
 
     The steady part begins after 10 % of the load's duration. It ends one mean iteration before the
-    end of the load, because users then begin to run out of iterations. In the steady part, the
-    number of users and the rate determine the mean response time, whatever the server does: L =
-    lambda W (J. D. C. Little, A Proof for the Queuing Formula L = lambda W, Operations Research 9,
-    1961). Without think time, N users always have N requests under way, so W = N / X at a rate of
-    X. Return NaN for an open load, or if the trial has no timeline or no steady part.
+    end of the load, because from then on some users have no iterations left.
+
+    In the steady part, the number of users and the rate determine the mean response time, whatever
+    the server does. This is Little's law, L = lambda W (J. D. C. Little, A Proof for the Queuing
+    Formula L = lambda W, Operations Research 9, 1961). Without think time, N users always have N
+    requests under way, so the mean response time is W = N / X at a rate of X.
+
+    Return NaN for an open load, or if the trial has no steady part or no rates over time.
     """
     begin = SETTLED * row["duration_s"]
     end = row["duration_s"] - _mean_ms(row) / 1000
@@ -161,9 +165,10 @@ def _mean_ms(row: Mapping[Any, Any]) -> float:
 
 
 def law_words(case: Case) -> str:
-    """Return a text that compares the mean response time by Little's law with the measured mean.
+    """Return a text that compares the measured mean response time with Little's law.
 
-    By Little's law, the mean follows from the number of users and the rate.
+    According to this law, the mean response time is the number of users divided by the rate. If the
+    law cannot be applied to the trial, the text says why.
     """
     if case.row["load_model"] == "open":
         return (
@@ -192,7 +197,7 @@ def law_words(case: Case) -> str:
 
 
 def cpu_words(case: Case) -> str:
-    """Return a sentence that says which share of their CPUs server and generator used."""
+    """Return a sentence with the share of its CPUs that each of server and generator used."""
     used = {
         side: 100 * float(case.row[f"{side}_cpu_mean_pct"]) / case.given(side)
         for side in ("server", "generator")
@@ -211,8 +216,10 @@ def cpu_words(case: Case) -> str:
 def servers_table(case: Case) -> pd.DataFrame:
     """Return a table of all servers of the run under the case's load, as texts.
 
-    The values are means of the compared trials. The table shows which numbers are equal because of
-    Little's law, and which numbers differ. A number that is unknown in all trials has no column.
+    The values are means of the compared trials. A reader sees in the table that the measured mean
+    response time equals users divided by rate, as Little's law says, while the probe's median and
+    the CPU time per request differ from it. A quantity that is unknown for all servers has no
+    column.
     """
     rows = []
     for server, trials in compared(case.tables, case.peers).groupby("server", sort=True):
@@ -231,7 +238,10 @@ def servers_table(case: Case) -> pd.DataFrame:
 
 
 def price_words(case: Case) -> str:
-    """Return the CPU time per request of each server of the run, under the load of the case."""
+    """Return a text that ranks the run's servers by CPU time per request under the case's load.
+
+    If no other server can be compared, return the CPU time per request of the case's server only.
+    """
     table = summary.summarize(case.tables)
     rows = table[(table["load"] == case.row["load"]) & (table["tier"] != CALIBRATION)]
     cost = number(case.row["server_cpu_ms_per_request"])
@@ -242,7 +252,7 @@ def price_words(case: Case) -> str:
 
 
 def verdict_words(case: Case) -> str:
-    """Return the verdict, what the verdict means, and the numbers on which it is based."""
+    """Return the trial's verdict, the meaning of this verdict, and the reason with its numbers."""
     verdict = str(case.row["verdict"])
     meaning = Limit.of(verdict, str(case.row["verdict_cause"])).meaning
     reason = str(case.row["verdict_reason"]) or "not recorded"
@@ -259,9 +269,9 @@ class Weighed:
     name: str
     unit: str
     below: str
-    """Meaning of a value that is 0 or below `limit`."""
+    """What the page says about a value that is 0 or below the field `limit`."""
     beyond: str
-    """Meaning of any other value."""
+    """What the page says about any other value."""
     limit: float = 0.0
 
 
@@ -293,18 +303,18 @@ WEIGHED = {
         "CPU of the probe", " % of a core", "what asking cost", "what asking cost"
     ),
 }
-"""Column of the trials -> the words for its value.
+"""The words for the values of some columns of the trials, by column.
 
-CPU use of other programs counts only above 20 % of a core. Smaller values prove nothing, because
-the kernel counts CPU time in ticks. 97 % of the committed trials are below this limit.
+CPU use of other programs counts only from 20 % of a core. Smaller values prove nothing, because the
+kernel counts CPU time in ticks. In 97 % of the trials in `data/`, the value is below 20 %.
 """
 
 
 def evidence_table(case: Case) -> pd.DataFrame:
     """Return a table of the values that influence the verdict, with name, value and meaning.
 
-    Unknown values are left out. The exception is an unknown quota, which has a row, because the
-    quota may have been the limit.
+    Unknown values have no row, with one exception: if it is unknown how long a quota held the server
+    back, a row says so, because the quota may have been the limit.
     """
     row = case.row
     tool = case.tool

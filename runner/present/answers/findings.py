@@ -1,7 +1,7 @@
-"""Find the answer that a run gives, in at most five sentences.
+"""Put the main results of a run into at most five sentences.
 
-The sentences say which server is the fastest, by how much, and under which load. The function
-`unknown` returns sentences that say what the run does not show.
+The sentences say which server is the fastest, by which ratio, and under which load. The function
+`unknown` returns further sentences, on what the run does not show.
 """
 
 import math
@@ -58,7 +58,7 @@ class Finding:
 
     sentence: str
     is_first: bool = False
-    """True if the first screen of the report prefers this finding to others."""
+    """True if the first screen of the report shows this finding before any finding with False."""
 
 
 @lru_cache(maxsize=4)
@@ -90,11 +90,11 @@ def sentences(tables: Tables) -> tuple[str, ...]:
 def first_screen(tables: Tables) -> tuple[str, ...]:
     """Return the findings that a reader should see first, at most three.
 
-    These findings are the requests per second, the CPU time per request, and the response times at
-    a rate that all servers sustain. If the run compares two servers, the requests per second are
-    those under one load. If it compares more servers, the requests per second are given as ranges
-    over the loads, so that each pair of servers has one number per quantity. If one of these
-    findings is missing, the next finding of the run takes its place.
+    These findings are about the requests per second, the CPU time per request, and the response
+    times at a rate that all servers sustain. If the run compares two servers, their requests per
+    second are compared under one load. If the run compares more servers, the finding gives the
+    range of each ratio over all loads, because a list of all rates would be too long. If one of
+    these findings is missing, the next finding of the run takes its place.
     """
     return tuple(each.sentence for each in _shown_first(tables))
 
@@ -114,10 +114,10 @@ def _shown_first(tables: Tables) -> list[Finding]:
 
 
 def _alone(tables: Tables, sealed: pd.DataFrame) -> str:
-    """Return a sentence about a run without comparisons.
+    """Return a sentence about a run in which no two servers can be compared.
 
-    The sentence gives the throughput of the fastest cell, the cell's share of failed requests, and
-    the limit of the cell.
+    The sentence says which cell has the highest throughput. It gives this throughput, the share of
+    the cell's requests that failed, and the limit of the cell.
     """
     table = summarize(tables)
     known = table[table["rps"].notna()]
@@ -127,7 +127,7 @@ def _alone(tables: Tables, sealed: pd.DataFrame) -> str:
     is_of_cell = sealed["load"].eq(cell["load"]) & sealed["server"].eq(cell["server"])
     trials = ratios.compared(tables, sealed[is_of_cell])
     phrase = load_phrase(trials.iloc[0].to_dict())
-    if tables.manifest.origin is not None:  # for an imported run the server's CPUs are not known
+    if tables.manifest.origin is not None:  # an imported file does not say which CPUs were used
         size = phrase.partition(", ")[2]
         phrase = size[0].upper() + size[1:]
     said = f"{phrase} {cell['server']} answers {number(cell['rps'])} requests/s"
@@ -146,9 +146,10 @@ def _alone(tables: Tables, sealed: pd.DataFrame) -> str:
 def unknown(tables: Tables) -> tuple[str, ...]:
     """Return sentences that say what the run does not show.
 
-    There is a sentence for each quantity that cannot be compared under some loads. There is also a
-    sentence for each second label of a server (A/A), because any difference between the two labels
-    is noise. Further sentences say how many sessions or blocks are left out.
+    The first sentences say how many sessions or blocks are left out. Then there is a sentence for
+    each quantity that cannot be compared under some loads. If a server also ran under a second
+    label (A/A), a sentence says by which factor its two labels differed, because this difference is
+    noise.
     """
     found = ratios.frame(tables)
     said = _blocks_left_out_words(tables)
@@ -177,7 +178,7 @@ def unknown(tables: Tables) -> tuple[str, ...]:
 def _blocks_left_out_words(tables: Tables) -> list[str]:
     """Return sentences that say how many sessions or blocks are left out of means and ratios.
 
-    There is one sentence for each reason to leave a session or block out.
+    Each reason for leaving sessions or blocks out has its own sentence.
     """
     sealed = sealed_trials(tables.trials)
     taken = disturbed(tables.trials)[sealed.index]
@@ -198,17 +199,18 @@ def _blocks_left_out_words(tables: Tables) -> list[str]:
 
 
 def known_ratios(tables: Tables) -> pd.DataFrame:
-    """Return the rows of `ratios.frame` that have a ratio, without the ratios to yardsticks."""
+    """Return the rows of `ratios.frame` that have a ratio, without the rows about yardsticks."""
     pairs = ratios.frame(tables)
     return pairs[~pairs["server"].isin(YARDSTICKS) & pairs["why"].eq("")]
 
 
 def best_known_load(known: pd.DataFrame, sealed: pd.DataFrame) -> Row | None:
-    """Return a trial of the load that is used to compare the servers first.
+    """Return a trial of the load under which the servers are compared first.
 
-    This load has the most ratios of requests/s. Among several such loads, loads with kept
-    connections are preferred, then the load whose number of connections or users is closest to 100.
-    Return None if the run has no ratio of requests/s.
+    The load with the most ratios of requests/s is chosen. If several loads have equally many, a
+    load with kept connections is preferred to others, and then the load whose number of connections
+    or users is closest to 100 on a logarithmic scale. Return None if the run has no ratio of
+    requests/s.
     """
     rates = known[known["quantity"] == THROUGHPUT.name]
     if rates.empty:
@@ -236,10 +238,10 @@ def _rates_compared(known: pd.DataFrame, sealed: pd.DataFrame) -> list[dict[Hash
 
 
 def one_load(tables: Tables, known: pd.DataFrame) -> str:
-    """Return the rates and ratios of all servers under the load of `best_known_load`.
+    """Return a sentence with the rates and ratios of all servers under one load.
 
-    If a yardstick ran under that load, its rate follows. Return an empty text if the run has no
-    ratio of requests/s.
+    The load is chosen by `best_known_load`. If a yardstick ran under this load, the sentence ends
+    with the yardstick's rate. Return an empty text if the run has no ratio of requests/s.
     """
     sealed = sealed_trials(tables.trials)
     row = best_known_load(known, sealed)
@@ -280,9 +282,9 @@ def _machine_words(tables: Tables, load: str) -> str:
 def largest_ratio(tables: Tables) -> str:
     """Return a sentence with the one ratio of requests/s that a reader may quote.
 
-    This is the largest ratio under the load of `best_known_load`. If the two servers can also be
-    compared under other loads, the range of all their ratios follows. Return an empty text if no
-    ratio under that load has a finite interval.
+    The ratio is the largest one under the load that `best_known_load` chooses. If the same two
+    servers can be compared under other loads, too, the sentence ends with the range of their ratios
+    over all loads. Return an empty text if no ratio under the chosen load has a finite interval.
     """
     known = known_ratios(tables)
     row = best_known_load(known, sealed_trials(tables.trials))
@@ -306,11 +308,11 @@ def largest_ratio(tables: Tables) -> str:
 
 
 def over_loads(known: pd.DataFrame, quantity: Quantity) -> str:
-    """Return the range of each server's ratio over the loads, in the order of their medians.
+    """Return a sentence with the range of each server's ratios over all loads.
 
-    For a server with a ratio under only one load, return that ratio with its interval instead of a
-    range. Return an empty text if too few loads have a ratio: a rate needs two loads, and a cost
-    needs one load.
+    The servers are in the order of the medians of their ratios. If a server has a ratio under only
+    one load, the sentence gives that ratio with its interval instead of a range. Return an empty
+    text if too few loads have a ratio: requests/s need two loads, CPU time per request needs one.
     """
     is_whole = (known["low"] > 0) & (known["high"] < math.inf)
     rows = known[known["quantity"].eq(quantity.name) & is_whole]
@@ -343,7 +345,7 @@ def _range_words(pairs: pd.DataFrame) -> str:
 
 
 def response_times(tables: Tables, known: pd.DataFrame) -> str:
-    """Return the response times at the highest rate at which response times can be compared.
+    """Return a sentence with the servers' response times at the highest rate that allows it.
 
     Return an empty text if response times cannot be compared at any rate.
     """
@@ -376,10 +378,10 @@ def _times_words(rows: pd.DataFrame) -> str:
 def queued_case(tables: Tables) -> Case | None:
     """Return the trial that best shows that a generator can measure its own queue.
 
-    Only cells are considered in which the generator was the limit, and whose load can be compared
-    with the probe. Such a load keeps its connections, sends one kind of request, and is not paused
-    by a quota. Among these cells, the cell is chosen in which k6's times exceeded the probe's times
-    most, and its median trial is returned. Return None if there is no such cell.
+    Only the trials of k6 in the mask of `queued` are considered: in these trials the generator was
+    the limit, and its response times exceeded the probe's. Among their cells, the cell is chosen in
+    which k6's times exceeded the probe's most. The median trial of this cell is returned. Return
+    None if there is no such cell.
     """
     known = candidates(tables)
     known = known[queued(known)]
@@ -389,9 +391,9 @@ def queued_case(tables: Tables) -> Case | None:
 
 
 def two_clients(tables: Tables) -> str:
-    """Return a sentence that compares what generator and probe measured in `queued_case`.
+    """Return a sentence with the median response times of generator and probe in one trial.
 
-    Return an empty text if there is no such trial.
+    The trial is chosen by `queued_case`. Return an empty text if there is no such trial.
     """
     case = queued_case(tables)
     if case is None:
@@ -406,7 +408,10 @@ def two_clients(tables: Tables) -> str:
 
 
 def load_phrase(row: Row) -> str:
-    """Return a load as a phrase: `On half a core, with 100 kept connections (wrk-matrix),`."""
+    """Return the first words of a sentence, which say what the load was and on which CPU.
+
+    For example `On half a core, with 100 kept connections (wrk-matrix),`.
+    """
     cores = float(row["share"])
     quota = float(row["quota_cores"])
     narrow = quota < min(1.0, cores)

@@ -29,7 +29,7 @@ COLUMN_OF_HEADING = {
     "most in use": "pool_in_use",
     "rows": "rows",
 }
-"""Heading -> column of the summary, for the columns that only loads with a database need."""
+"""Columns of the summary that only loads with a database need, by their headings."""
 
 
 def findings(tables: Tables) -> tuple[str, ...]:
@@ -90,9 +90,10 @@ def _stored(rows: pd.DataFrame) -> pd.DataFrame:
 def _most(tables: Tables, closed: pd.DataFrame, sealed: pd.DataFrame) -> list[str]:
     """Return sentences with the ranking of servers by inserts per second.
 
-    Servers can be ranked only under loads under which at least two servers were the limit in all
-    their trials. Among these loads, the sentences rank the servers under the load with the highest
-    rate, and name the rest. Loads without a ranking are named with their limits.
+    A load can be ranked only if at least two of its servers were the limit in all their trials. The
+    sentences rank the servers under only one of these loads: the load with the highest rate. They
+    name the other loads that can be ranked, and the loads that cannot, with the limits of their
+    trials.
     """
     loads = {
         str(load): rows for load, rows in closed[closed["trials"] > 0].groupby("load", sort=False)
@@ -120,9 +121,10 @@ def _most(tables: Tables, closed: pd.DataFrame, sealed: pd.DataFrame) -> list[st
 
 
 def _ramp(load: str, servers: list[ServerLoad], tables: Tables) -> str:
-    """Return the highest rate that each server sustained on a ramp, and the limit at higher rates.
+    """Return a sentence with the highest rate that each server sustained on a ramp.
 
-    A server that sustained the whole ramp is named without a rate.
+    The limit of the server's trials follows each rate. A server that sustained the whole ramp is
+    named without a rate and a limit.
     """
     sustained = {
         cell.server: spread(sustained_rps(cell.trials, tables.throughput)) for cell in servers
@@ -161,7 +163,7 @@ def _database(table: pd.DataFrame) -> str:
 
 
 def _enough(loop: str, servers: list[ServerLoad]) -> str:
-    """Return a sentence that names, for each server, the smallest pool that is as fast as any."""
+    """Return a sentence with the smallest pool size of each server that is as fast as any size."""
     found = {cell.server: smallest_pool(cell.trials) for cell in servers}
     known = {server: pool for server, pool in found.items() if pool}
     why = (
@@ -189,18 +191,18 @@ class SmallestPool:
     size: float
     """Number of connections of the pool."""
     detectable: float
-    """Smallest detectable ratio between the rate of the fastest size and the rate of this size.
+    """Smallest ratio of the fastest size's rate to this size's rate that could be detected.
 
-    The ratio is 1 if this size is itself the fastest.
+    The value is 1 if this size is itself the fastest.
     """
 
 
 def smallest_pool(trials: pd.DataFrame) -> SmallestPool | None:
-    """Return the smallest pool size whose rates do not differ from those of the fastest size.
+    """Return the smallest pool size that is not significantly slower than the fastest size.
 
-    `trials` are the sealed trials of one server and loop. Return None if a size has too few trials.
-    Also return None if the generator may have been the limit at the fastest size, because a larger
-    pool could be faster then.
+    `trials` are the sealed trials of one server under loads that differ only in the pool size.
+    Return None if a size has too few trials. Also return None if the limit at the fastest size was
+    the generator or is unknown, because another pool size could be faster with a faster generator.
     """
     sizes = {str(size): of_size for size, of_size in trials.groupby("pool_size")}
     ranking = rank(

@@ -8,10 +8,10 @@ from runner.present.frames import Tables
 def sentences(tables: Tables) -> tuple[str, ...]:
     """Return a sentence that says how many requests a user's script sent to other ports.
 
-    Return nothing if the campaign allowed no other port.
+    Return an empty tuple if the campaign allowed no other port.
     """
     apis = tables.manifest.campaign.apis
-    # All servers have the same further ports.
+    # The other ports are the same for all servers, so those of the first server are enough.
     ports = [str(port) for port in apis[0].also] if apis else []
     if not ports or "elsewhere" not in tables.trials:
         return ()

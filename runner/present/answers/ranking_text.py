@@ -37,15 +37,15 @@ class Standing:
 
     samples: dict[str, Sample]
     ranking: Ranking | None
-    sign: str  # `<` or `>`, printed between two servers; the better server stands first
-    noise: str  # a clause on the noise floor and its origin; empty if there is none
+    sign: str  # `<` or `>`, printed between two servers that differ, with the better server first
+    noise: str  # a clause with the noise floor and the labels it is from; empty without two labels
 
     def words(self, quantity: str) -> str:
-        """Return the order with ratios, or each server's values if there are too few trials.
+        """Return the servers from best to worst, each with its ratio to the server before it.
 
-        For example: `requests/s: axum 61,200 ±0.4 % > gin 50,000 ±0.6 % (×0.817 [0.810–0.824])`. If
-        the order alone does not say which servers differ, letters follow each name; servers without
-        a common letter differ.
+        For example: `requests/s: axum 61,200 ±0.4 % > gin 50,000 ±0.6 % (×0.817 [0.810–0.824])`.
+        Without a ranking, return only each server's mean. If the order alone does not say which
+        servers differ, letters follow each name: two servers without a common letter differ.
         """
         ranking = self.ranking
         values = {
@@ -87,8 +87,9 @@ class Standing:
 def standing(tables: Tables, rows: pd.DataFrame, quantity: Quantity) -> Standing:
     """Return the standing of the servers in `rows`, which are rows of the summary under one load.
 
-    Disturbed sessions and incomplete blocks are left out. If a server has two labels (A/A), the
-    difference between the labels is the noise floor.
+    Disturbed sessions and incomplete blocks are left out. If a server ran under two labels (A/A),
+    the difference between its labels is the noise floor, and smaller differences between servers
+    do not count.
     """
     trials = compared(tables, tables.trials[tables.trials["load"].isin(rows["load"])])
     by_server = {server: trials[trials["server"] == server] for server in rows["server"]}

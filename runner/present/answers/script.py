@@ -29,17 +29,17 @@ _TIMES = {
 MOST_SHOWN = 20
 """A page shows at most this many endpoints of a trial; the run's table contains all endpoints."""
 TAIL = 0.01
-"""The tail consists of the slowest requests; this is their share of all requests."""
+"""Share of a trial's requests that form its tail: the slowest 1 %."""
 CHANCE = 0.01
-"""An endpoint is said to make the tail only if chance is an improbable explanation.
+"""Significance level of the statement that an endpoint makes the tail.
 
-This is the largest allowed probability that so many of the slowest requests belong to the endpoint
-by chance.
+The statement is made only if the probability is at most this level that chance alone puts as many
+of the endpoint's requests among the slowest requests.
 """
 
 
 def has_script(tables: Tables) -> bool:
-    """Return whether a run has endpoints of a script, or metrics that a script defined."""
+    """Return True if a run has endpoints or further metrics of a user's script."""
     return any(not tables.of_script(name).empty for name in ("endpoints", "metrics"))
 
 
@@ -56,8 +56,8 @@ def without_requests(tables: Tables) -> tuple[str, ...]:
 def findings(tables: Tables) -> tuple[str, ...]:
     """Return a sentence for each trial that has several endpoints.
 
-    The sentence says which endpoint makes the tail (the slowest 1 % of the requests), and which
-    endpoint failed most.
+    The sentence says which endpoint makes the tail, if the shares of the slowest 1 % of the
+    requests are known. It also names the endpoint with the most failed requests, if any failed.
     """
     said = []
     for trial_id, rows in _endpoints(tables).groupby("trial_id", sort=False):
@@ -82,7 +82,7 @@ def _tail_words(rows: pd.DataFrame) -> str:
 
     An endpoint makes the tail if more of the slowest requests belong to it than chance explains.
     """
-    from scipy.special import bdtrc  # noqa: PLC0415 - slow, and most commands need no tail
+    from scipy.special import bdtrc  # noqa: PLC0415 - slow to import, and most commands skip this
 
     slowest = rows.sort_values("share_of_slowest").iloc[-1]
     every = float(rows["requests"].sum())
@@ -106,12 +106,12 @@ def _name(row: pd.Series[Any]) -> str:
 
 
 def has_others(tables: Tables) -> bool:
-    """Return whether some trial has so many endpoints that the rare ones share a row."""
+    """Return True if the rare endpoints of some trial share one row."""
     return bool(_endpoints(tables)["endpoint"].eq(OTHER_ENDPOINTS).any())
 
 
 def endpoints_table(tables: Tables) -> pd.DataFrame:
-    """Return a table of each trial's endpoints as texts, endpoints with most requests first."""
+    """Return a table of the first `MOST_SHOWN` endpoints of each trial, as texts."""
     rows = _endpoints(tables)
     shown = rows[rows.groupby("trial_id").cumcount() < MOST_SHOWN]
     return _texts(shown, "endpoint")
@@ -146,7 +146,10 @@ def checks_table(tables: Tables) -> pd.DataFrame:
 
 
 def thresholds_table(tables: Tables) -> pd.DataFrame:
-    """Return the thresholds of each trial's script as texts, broken ones first."""
+    """Return a table of the thresholds of each trial's script, as texts.
+
+    Thresholds that were broken come first.
+    """
     found = tables.of_script("thresholds")
     rows = [
         {
@@ -167,9 +170,10 @@ def thresholds_table(tables: Tables) -> pd.DataFrame:
 
 
 def threshold_findings(tables: Tables) -> tuple[str, ...]:
-    """Return sentences that say how many thresholds were broken in each trial.
+    """Return a sentence for each trial that says how many thresholds were broken.
 
-    A sentence also names the thresholds for which k6 came to another result.
+    The lab evaluates the thresholds from the samples. If k6 came to another result for some of
+    them, the sentence names these thresholds.
     """
     said = []
     for trial_id, rows in tables.of_script("thresholds").groupby("trial_id", sort=False):
@@ -189,7 +193,7 @@ def threshold_findings(tables: Tables) -> tuple[str, ...]:
 
 
 def metrics_table(tables: Tables) -> pd.DataFrame:
-    """Return the metrics of each trial that are not about HTTP requests, as texts."""
+    """Return a table of each trial's metrics other than those of HTTP requests, as texts."""
     columns = {"mean": "mean", "lowest": "least", "highest": "most"}
     percentiles = ("p50", "p90", "p95", "p99")
     rows = [

@@ -1,4 +1,7 @@
-"""Summarise a run in numbers and sentences: means, rankings, warnings, and missing values."""
+"""Summarise a run in a table of means, and in sentences.
+
+The sentences contain rankings, warnings, and the reasons why values are missing.
+"""
 
 from __future__ import annotations
 
@@ -58,15 +61,15 @@ MEANS = {
     "database_cpu_ms_per_request": "database_cpu_ms_per_request",
     "database_cpu_pct": "database_cpu_mean_pct",
 }
-"""Column of the summary -> column of the trials of which it is the mean."""
+"""Columns of the summary that contain geometric means, each with the averaged column of trials."""
 MEDIANS = {
     "dropped": "dropped",
     "pool_in_use": "pool_in_use_max",
     "pool_exhausted_pct": "pool_exhausted_pct",
 }
-"""Column of the summary -> column of the trials of which it is the median.
+"""Columns of the summary that contain medians, each with the column of trials that is used.
 
-These columns contain counts that may be 0, so a geometric mean is not possible.
+The values of these columns may be 0, so a geometric mean is not possible.
 """
 SUMMARY_COLUMNS = (
     *(
@@ -97,9 +100,9 @@ SUMMARY_COLUMNS = (
     *(f"{name}_{end}" for name in MEANS for end in ("low", "high")),
 )
 CARRIED = {"p95_ms": 0.95, "p99_ms": 0.99, "first_byte_p99_ms": 0.99}
-"""Column of the summary -> the quantile in this column.
+"""Columns of the summary that contain a quantile, each with its quantile.
 
-The column is NaN if a trial has too few requests for the quantile.
+The value in such a column is NaN if a trial of the cell has too few requests for the quantile.
 """
 FAILED = "failed"  # heading of the column with the share of failed requests
 RANK = "rank by requests/s (same letter: a tie)"
@@ -109,25 +112,26 @@ NO_SEALED_TRIAL = "No trial of this run was sealed: there is nothing to compare.
 def summarize(tables: Tables) -> pd.DataFrame:
     """Return the summary of a run: one row of numbers per load and server.
 
-    A search has no row, because each step of the search has a different rate.
+    A search has no row, because each step of the search has a different rate. The columns are:
 
-    The columns of `MEANS` are geometric means of the compared trials (`ratios.compared`), with the
-    ends of their intervals (`inference.mean_of`) in `_low` and `_high`. The columns of `MEDIANS`
-    are medians. `trials` is the number of sealed trials, `compared` the number of trials in the
-    means, and `left_out` the number of trials without a valid attempt. `p95_ms` and `p99_ms` are
-    NaN if a trial has fewer than 100 requests beyond the percentile. `tail_percent` is the highest
-    percentile for which all trials have enough requests, and `tail_ms` is the value of this
-    percentile. `requests` is the number of requests in the trial with the fewest requests.
-
-    `rps` is the throughput. For a closed load, it counts all successful answers including those to
-    the probe; for an open load, it counts only the answers to the generator. `failed_pct` is the
-    share of failed requests over all trials. `why_unknown` explains an unknown limit. `cost_counts`
-    is True if so few requests failed that the cost per request is valid. `is_limited` is True if
-    the server or the database had only a share of a core.
-
-    `server_bound` is True if the load was closed, the server was the limit of every trial, and the
-    server is not there for calibration. Throughput is ranked only if `server_bound` is True. `rank`
-    is the rank by requests/s with its letters; it is empty if the server is not ranked.
+    - The columns of `MEANS` are geometric means of the compared trials (`ratios.compared`). The
+      ends of the mean's interval (`inference.mean_of`) are in columns that end with `_low` and
+      `_high`. The columns of `MEDIANS` are medians of the compared trials.
+    - `trials` is the number of sealed trials, `compared` is the number of trials in the means, and
+      `left_out` is the number of trials without a sealed attempt.
+    - `requests` is the number of requests in the trial with the fewest requests.
+    - `p95_ms` and `p99_ms` are NaN if a trial has fewer than 100 requests beyond the percentile.
+      `tail_percent` is the highest percentile for which all trials have enough requests. `tail_ms`
+      is the response time at this percentile.
+    - `rps` is the throughput. For a closed load, it counts all successful answers, including the
+      answers to the probe. For an open load, it counts only the answers to the generator.
+    - `failed_pct` is the share of failed requests over all trials, in percent.
+    - `why_unknown` says why the limit is unknown. It is empty if the limit is known.
+    - `cost_counts` is True if few enough requests failed for the CPU time per request to be valid.
+    - `is_limited` is True if the server or the database had only a share of a core.
+    - `server_bound` is True if the load was closed, the server was the limit of every trial, and
+      the server is not there for calibration. Throughput is ranked only if `server_bound` is True.
+    - `rank` is the rank by requests/s with its letters. It is empty if the server is not ranked.
     """
     return _summarized(tables).copy()
 
@@ -164,7 +168,7 @@ def _summary(cell: pd.DataFrame, tails_ms: pd.Series[float]) -> dict[str, object
     fewest = sealed["requests"].min()
     requests = sealed["requests"].sum()
     found = {
-        # `first` has more columns than the table: only `SUMMARY_COLUMNS` are taken from it.
+        # `first` has more columns than the summary. The caller keeps only `SUMMARY_COLUMNS`.
         **first,
         **{name: float(medians[column]) for name, column in MEDIANS.items()},
         **{name: mean.value for name, mean in means.items()},
@@ -191,11 +195,11 @@ def _summary(cell: pd.DataFrame, tails_ms: pd.Series[float]) -> dict[str, object
 
 
 def _ends_of(means: Mapping[str, Mean], compared: int) -> dict[str, float]:
-    """Return the ends of the means' intervals by column.
+    """Return the ends of the means' intervals, by column.
 
-    If too many trials lack a value, the ends of its mean are minimum and maximum instead of an
-    interval. The ends are then set to NaN if the other columns of the row have intervals, because
-    the two kinds of ends must not be mixed in a row.
+    A mean has minimum and maximum as its ends instead of an interval if too few trials have a
+    value. In a cell with enough trials, other columns do have intervals, and a row must not mix the
+    two kinds of ends. In such a cell, minimum and maximum are replaced by NaN.
     """
     ends = {}
     for name, mean in means.items():
@@ -207,11 +211,11 @@ def _ends_of(means: Mapping[str, Mean], compared: int) -> dict[str, float]:
 
 @lru_cache(maxsize=2)
 def _tails_ms(tables: Tables) -> pd.Series[float]:
-    """Return each trial's tail in ms, by trial.
+    """Return each trial's response time at the tail percentile in ms, by trial.
 
-    The tail is the highest percentile for which all trials of the cell have enough requests. If the
-    trial recorded this percentile, the value is exact. Otherwise the value is computed from the
-    histogram, with an error of at most 1 %.
+    The tail percentile of a cell is the highest percentile for which all of its trials have enough
+    requests. If the trial recorded its response time at this percentile, the value is exact.
+    Otherwise it is computed from the histogram, with an error of at most 1 %.
     """
     sealed = sealed_trials(tables.trials)
     fewest = sealed.groupby(["load", "server"])["requests"].transform("min")
@@ -229,10 +233,11 @@ def _tails_ms(tables: Tables) -> pd.Series[float]:
 
 
 def printable(table: pd.DataFrame, more: Mapping[str, str] | None = None) -> pd.DataFrame:
-    """Return the summary as texts; a dagger marks rates that must not be ranked.
+    """Return the summary as a table of texts. A dagger marks a rate that must not be ranked.
 
-    The columns for rank, database cost, dropped requests and failed requests are left out if they
-    are empty. `more` maps headings to further columns of the summary.
+    The columns for the rank, the database's CPU time per request, dropped requests and failed
+    requests are left out if no row has a value. `more` maps headings to further columns of the
+    summary.
     """
     has_failed = table["failed_pct"].fillna(0).gt(0).any()
     only = {
@@ -301,7 +306,7 @@ def tail_words(row: Mapping[Any, Any]) -> str:
 
 
 def of_own_api(tables: Tables) -> dict[str, str]:
-    """Return the further columns of a run about the user's own API, by heading.
+    """Return the columns that are printed only if a run measured the user's own API, by heading.
 
     Return no columns for any other run.
     """
@@ -364,7 +369,8 @@ def label(row: Mapping[Any, Any]) -> str:
 def _rate(row: Mapping[Any, Any]) -> str:
     """Return the rate of a row of the summary as text.
 
-    The text ends with a dagger unless the rate is ranked, or was offered and sustained.
+    The text ends with a dagger if the rate must not be ranked. A rate that was offered and
+    sustained is not ranked either, but it needs no dagger.
     """
     is_sustained = row["limit"] == Limit.NONE
     has_dagger = row["trials"] and not row["server_bound"] and not is_sustained
@@ -413,7 +419,10 @@ def _on_what_does_not_count(tables: Tables) -> tuple[str, ...]:
 
 
 def warnings_line(tables: Tables) -> str:
-    """Return a sentence with the number of warnings, and how many are about trials that count."""
+    """Return a sentence that counts the warnings.
+
+    Warnings on trials that count and warnings on trials that are left out are counted separately.
+    """
     concerning = len(_on_what_counts(tables))
     others = len(_on_what_does_not_count(tables))
     every = plural(concerning + others, "warning")
@@ -428,7 +437,10 @@ def warnings_line(tables: Tables) -> str:
 
 
 def _on_the_set_up(tables: Tables) -> Iterator[str]:
-    """Yield a warning if servers were not in containers, or shared CPUs with the generator."""
+    """Yield a warning if the servers ran without containers, and one if CPUs were shared.
+
+    CPUs are shared if server and generator ran on the same CPUs.
+    """
     manifest = tables.manifest
     if manifest.engine == "process":
         reason = (manifest.engine_reason or "no reason is recorded").rstrip(".")
@@ -496,7 +508,7 @@ def _on_failures(table: pd.DataFrame) -> str:
 
 
 def _failing_words(rows: pd.DataFrame) -> str:
-    """Return the share of requests that failed, with server and load, for each row."""
+    """Return words that give, for each row, the share of failed requests, the server and load."""
     shares = (
         f"{percent_words(row['failed_pct'])} of {label(row)}'s" for row in rows.to_dict("records")
     )
@@ -522,9 +534,9 @@ def findings(tables: Tables) -> tuple[str, ...]:
 
 
 def with_reading(sentences: list[str]) -> tuple[str, ...]:
-    """Return the non-empty sentences.
+    """Return the sentences that are not empty.
 
-    If a sentence contains an order of servers, an explanation of how to read it comes first.
+    If one of the sentences contains a ranking, a sentence on how to read a ranking is added first.
     """
     reading = [READING] if any("×" in sentence for sentence in sentences) else []
     return tuple(filter(None, [*reading, *sentences]))
@@ -561,9 +573,10 @@ def throughput(tables: Tables, rows: pd.DataFrame) -> str:
 
 
 def _offered(loads: list[pd.DataFrame]) -> list[str]:
-    """Return sentences about open loads, whose rate is set and therefore not ranked.
+    """Return sentences about open loads, whose rates are not ranked because the campaign set them.
 
-    The sentences name the servers for which requests were dropped (not sent in time), or failed.
+    The sentences name each server under which the generator dropped requests (did not send them in
+    time), and each server whose requests failed.
     """
     by_outcome: dict[str, list[str]] = {}
     for rows in loads:
@@ -595,7 +608,8 @@ def _offered(loads: list[pd.DataFrame]) -> list[str]:
 def cpu_order(tables: Tables, rows: pd.DataFrame) -> str:
     """Return the ranking of servers by CPU time per request under one load.
 
-    The ranking is valid whatever the limit was. Return an empty text for fewer than two servers.
+    The ranking is valid whatever limited the trials. Return an empty text if fewer than two servers
+    have a valid CPU time per request.
     """
     costs = rows[rows["cpu_ms_per_request"].notna()]
     known = costs[costs["cost_counts"]]
@@ -652,7 +666,8 @@ def _response_times(tables: Tables, loads: list[pd.DataFrame]) -> list[str]:
 def _tail_error(tables: Tables) -> str:
     """Return a sentence on the uncertainty of p99 in the trial with the fewest requests.
 
-    Return an empty text if all trials have as many requests as MLPerf requires.
+    Only trials with enough requests to report a p99 are considered. Return an empty text if there
+    is no such trial, or if all of them have as many requests as MLPerf requires for a p99.
     """
     trials = sealed_trials(tables.trials[tables.trials["tier"] != CALIBRATION])
     least = trials.loc[trials["requests"].map(carried_quantile) >= 0.99, "requests"].min()
