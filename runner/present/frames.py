@@ -425,8 +425,8 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     loads = typed.assign(mode=modes).sort_values(keys, kind="stable")["load"].unique()
     typed["load_order"] = typed["load"].map({load: number for number, load in enumerate(loads)})
     # Copy the frame into a few large blocks of memory, because each later selection of rows handles
-    # every block separately. Texts become objects, because pandas keeps each column of type `str` in
-    # a block of its own.
+    # every block separately. Texts become objects, because pandas keeps each column of type `str`
+    # in a block of its own.
     words = dict.fromkeys(typed.columns[typed.dtypes == "str"], object)
     return typed.astype(words).copy()
 
@@ -740,9 +740,9 @@ def median_trial(trials: pd.DataFrame) -> pd.DataFrame:
 def choose(tables: Tables, trial: str = "") -> Case | None:
     """Return the trial named `trial`, with the probe's samples.
 
-    If `trial` is empty, choose among k6's closed loads: return the median trial of the cell in which
-    k6's response times exceed the probe's most, or None if the run has no such load. Raise LabError
-    if the run does not have the named trial, or if that trial was not sealed.
+    If `trial` is empty, choose among k6's closed loads: return the median trial of the cell in
+    which k6's response times exceed the probe's most, or None if the run has no such load. Raise
+    LabError if the run does not have the named trial, or if that trial was not sealed.
     """
     if trial:
         chosen = tables.trials[tables.trials["trial_id"] == trial]

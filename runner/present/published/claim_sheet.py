@@ -1,4 +1,7 @@
-"""Draw the figure of the claims, a table of claims, published ranges, our ratios, and outcomes."""
+"""Draw the figure of the claims.
+
+The figure is a table. Each row has a claim, its published range, our ratios, and the outcome.
+"""
 
 import itertools
 import math
@@ -137,7 +140,7 @@ def _sheet(chart: Chart, rows: Sequence[ClaimRow]) -> Figure:
         chart.title, chart.caption, [panel], key=chart.key, may_shrink=False
     )
     low, high = _ends(rows)
-    # Let the vertical axis count inches from the top down.
+    # Values of the vertical axis are distances from the panel's upper edge, in inches.
     ax.set(xscale="log", xlim=(low, high), ylim=(height, 0))
     style.log_axis(ax, "x", TICKS, 0.4, fewest=1)
     ax.set_yticks([])
@@ -168,7 +171,10 @@ def _tops(rows: Sequence[ClaimRow]) -> list[float]:
 
 
 def _ends(rows: Sequence[ClaimRow]) -> tuple[float, float]:
-    """Return the ends of the axis, which includes all ratios and ranges up to `WIDEST`."""
+    """Return the ends of the axis.
+
+    The axis includes all intervals and ranges, but it extends at most to `WIDEST` and its inverse.
+    """
     values = [end for row in rows for each in row.ratios for end in (each.low, each.high)]
     values += [end for row in rows for end in (row.at_least, row.at_most)]
     inside = [value for value in values if 0 < value < math.inf]
@@ -179,7 +185,7 @@ def _ends(rows: Sequence[ClaimRow]) -> tuple[float, float]:
 
 
 def _columns() -> tuple[float, float, float, float]:
-    """Return the left ends of the columns of words, in inches from the figure's left edge."""
+    """Return where the four text columns begin, in inches from the figure's left edge."""
     right_in = style.WIDTH_IN - HERE_IN - OUTCOME_IN + 0.08
     return 0.1, CLAIM_IN, right_in, right_in + HERE_IN
 

@@ -28,9 +28,12 @@ SENTENCES = {
     "actix-less-cpu": "actix takes 30 % less CPU than axum",
     "actix-less-memory": "actix takes 50 % less memory than axum",
 }
-"""Name of a claim -> the claim in a sentence."""
+"""Sentences that state the claims, by the claim's name in claims.toml."""
 
 
 def sentence(claim: Claim) -> str:
-    """Return a claim's sentence in `SENTENCES`; if it has none, return the claim's short words."""
+    """Return the sentence that states a claim.
+
+    If `SENTENCES` does not contain the claim, return the key `short` of its entry.
+    """
     return SENTENCES.get(claim.name, claim.short)

@@ -37,9 +37,10 @@ WHOLE = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True)
 class Against:
-    """Properties in which the divisor of a ratio differs from the dividend.
+    """The quantity, the load and the connections of a ratio's divisor.
 
-    A property is None or empty if divisor and dividend do not differ in it.
+    Each of these properties is given only if it differs from that of the dividend. Otherwise it is
+    None or empty.
     """
 
     __pydantic_config__ = WHOLE
@@ -53,10 +54,11 @@ class Against:
 
 @dataclass(frozen=True)
 class Comparison:
-    """An entry that asks for ratios, one ratio per load, by which a claim is judged.
+    """An entry of claims.toml that says which ratios decide a claim, with one ratio for each load.
 
-    Each ratio is the first server's quantity divided by the second server's. The comment at the top
-    of claims.toml explains the keys.
+    Each ratio is the first server's quantity divided by the second server's. If the entry names a
+    single server, `against` says what its quantity is divided by. The comment at the top of
+    claims.toml explains the keys.
     """
 
     __pydantic_config__ = WHOLE
@@ -84,11 +86,12 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim in our words, and the range of a ratio in which it holds.
+    """A published claim in our words, and the rule by which it is judged.
 
-    The range is open if `at_least` is 0 or `at_most` is infinite. The claim is judged by the
-    comparisons in `compare`, or by the function in special_claims.py that `judge` names. The
-    comment at the top of claims.toml explains the keys.
+    A claim about a ratio is judged by the comparisons in `compare`: it holds if the ratio is
+    between `at_least` and `at_most`. The range is open at one end if `at_least` is 0 or `at_most`
+    is infinite. Any other claim is judged by the function in special_claims.py that `judge` names.
+    The comment at the top of claims.toml explains the keys.
     """
 
     __pydantic_config__ = WHOLE
@@ -159,9 +162,9 @@ def read_claims(path: Path = CLAIMS) -> tuple[Claim, ...]:
 
 
 def rules_words(manifest: Manifest) -> str:
-    """Return a sentence that says when claims.toml was last changed.
+    """Return a sentence with the day on which the rules in claims.toml were written.
 
-    The sentence also says whether this was before the run began.
+    The sentence also says whether the rules are the same as when the run began.
     """
     written = read_table(CLAIMS).value("written", Day)
     known = manifest.claims_sha256

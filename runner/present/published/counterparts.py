@@ -46,24 +46,21 @@ class Number(NamedTuple):
 
 
 WINDOWS = {"1 s": "server_cpu_peak_1s_pct", "100 ms": "server_cpu_peak_100ms_pct"}
-"""Length of a window -> the column with our CPU peak over windows of this length.
+"""Columns with our CPU peaks, by the length of the window over which CPU use is averaged.
 
-There are several windows because the source does not say over which window the published CPU peaks
-were measured.
+There are two lengths because the source does not say over which window the published CPU peaks were
+averaged.
 """
 
 
 @dataclass(frozen=True)
 class OurMetric:
-    """The metric of ours that corresponds to a published metric."""
+    """A metric that the lab measures and that corresponds to a published metric."""
 
     quantity: Quantity
     words: str
     window: str = ""
-    """Window over which our CPU peak is averaged, because the source does not name a window.
-
-    The text is empty for other metrics.
-    """
+    """Length of the window over which a CPU peak is averaged; empty for other metrics."""
 
     @property
     def column(self) -> str:
@@ -79,17 +76,17 @@ class OurMetric:
     def name(self) -> str:
         """The metric's name without its unit: `p50`, `CPU peak over 1 s`.
 
-        A ratio has no unit.
+        This name is used for ratios of the metric, because a ratio has no unit.
         """
         name = self.words.split(",", maxsplit=1)[0]
         return f"{name} over {self.window}" if self.window else name
 
     @property
     def heading(self) -> str:
-        """Heading in tables.
+        """The metric's heading in tables.
 
-        For a CPU peak, the heading says that the window is ours, because the source does not name a
-        window.
+        For a CPU peak, the heading ends with `here`, because the window is this lab's choice: the
+        source does not name a window.
         """
         return f"{self.label} here" if self.window else self.words
 
@@ -104,7 +101,7 @@ METRICS: dict[str, tuple[OurMetric, ...]] = {
         OurMetric(PEAK_100MS, "CPU peak, %", "100 ms"),
     ),
 }
-"""Published metric -> our corresponding metrics; for a CPU peak, a metric for each window."""
+"""Our metrics that correspond to each published metric. A CPU peak has one for each window."""
 WORKLOADS = {
     "experiments": ("experiments", "rates"),
     "experiments-md5": ("experiments-md5", "rates-md5"),
@@ -112,7 +109,7 @@ WORKLOADS = {
     "static": ("static", "static-k6", "static-ramp", "static-rates"),
     "postgres-insert": ("devices-insert", "devices-insert-k6", "devices-insert-ramp"),
 }
-"""Published scenario -> our workloads that repeat it, in closed loops or at offered rates."""
+"""Our workloads that repeat each published scenario, in closed loops or at offered rates."""
 USERS = 3000  # virtual users of the published k6 loads
 STAND_INS = {"rust": ("axum", "actix")}
 WHY_STAND_INS = (
@@ -162,16 +159,16 @@ def opened(connections: int, threads: int) -> int:
     return connections // threads * threads
 
 
-# --- what of a run repeats them -------------------------------------------------------------------
+# --- the trials of a run that repeat published numbers --------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Counterpart:
     """One server under one load of a run, which repeats a published number.
 
-    `trials` are the server's trials, including failed trials. `others` are the other servers that
-    ran under this load. If the server or the load is not in the run, `trials` is empty. If the load
-    is not in the run, `load` describes the missing load.
+    `trials` are the server's trials under this load, including failed trials. It is empty if the
+    run has no such trials. `others` are the other servers that ran under this load. `load` is the
+    name of the load in the run; if the run lacks the load, it describes the load that is missing.
     """
 
     server: str
@@ -199,8 +196,8 @@ class Counterpart:
 def cell(trials: pd.DataFrame, server: str, sought: str) -> Counterpart:
     """Return a server's cell under one load, without trials that are left out of comparisons.
 
-    `trials` are the trials of all servers under the load. `sought` describes the load in words, in
-    case the run has no such trials.
+    `trials` are the trials of all servers under the load. If there are none, the cell's load is
+    named by `sought`, which describes the load in words.
     """
     load = str(trials["load"].iloc[0]) if len(trials) else sought
     trials = trials[~trials["left_out"]]
@@ -221,10 +218,12 @@ def standing_in(server: str, trials: pd.DataFrame) -> tuple[str, ...]:
 
 @lru_cache(maxsize=16)
 def published_trials(tables: Tables, scenario: str = "") -> pd.DataFrame:
-    """Return the trials that repeat a published scenario (by default any scenario), sorted by load.
+    """Return the trials that repeat a published scenario, sorted by load.
 
-    Failed trials are included, but steps of a search are left out. The additional column `left_out`
-    is the mask that `ratios.not_compared` returns. The frame is cached; callers must not change it.
+    Without `scenario`, return the trials that repeat any published scenario. Failed trials are
+    included. Steps of a search and calibration servers are left out. The additional column
+    `left_out` is the mask that `ratios.not_compared` returns. The frame is cached, so callers must
+    not change it.
     """
     scenarios = [scenario] if scenario else WORKLOADS
     trials = tables.trials
@@ -253,7 +252,11 @@ def offered(tables: Tables, scenario: str) -> pd.DataFrame:
 
 
 def users(tables: Tables, scenario: str) -> pd.DataFrame:
-    """Return a scenario's k6 trials with the number of users closest to the published number."""
+    """Return the trials of a scenario in closed loops, with about as many users as published.
+
+    Of the loads that keep their connections, the load is chosen whose number of users is closest to
+    `USERS`.
+    """
     trials = closed(tables, scenario)
     return nearest(trials[trials["mode"] == "keepalive"], USERS)
 
@@ -269,21 +272,22 @@ LOADS = {
     "inserts closed": ("postgres-insert", (closed,), "inserts in a closed loop"),
     "inserts offered": ("postgres-insert", (offered,), "inserts at offered rates"),
 }
-"""Key `load` of an entry -> published scenario, functions that choose trials, and description.
+"""The loads that an entry of claims.toml can name in its key `load`.
 
-The description of the load is printed if the run has no such trials.
+Each load has the published scenario, the functions that choose its trials, and a description. The
+description is printed if the run has no trials of the load.
 """
 
 
 def connections(tables: Tables, mode: str, number: int) -> pd.DataFrame:
-    """Return wrk's trials of GET /count in one mode with this number of connections."""
+    """Return wrk's trials of GET /count with `number` connections in the connection mode `mode`."""
     trials = closed(tables, "count")
     chosen: pd.DataFrame = trials[(trials["mode"] == mode) & (trials["connections"] == number)]
     return chosen
 
 
 def connections_words(mode: str, number: int) -> str:
-    """Return the name of wrk's load of GET /count in one mode with this number of connections."""
+    """Return a load in words: `GET /count, keep-alive, 100 connections`."""
     return f"GET /count, {MODES[mode]}, {number} connection{'s' * (number != 1)}"
 
 
@@ -312,7 +316,7 @@ def counterpart(tables: Tables, number: Number, server: str) -> Counterpart:
     """
     trials = closed(tables, number.scenario)
     trials = trials[trials["mode"] == number.mode]
-    if number.metric == "cpu_peak":  # under a quota, CPU use cannot show a peak
+    if number.metric == "cpu_peak":  # leave quotas out, because a quota cuts off CPU peaks
         trials = trials[(trials["share"] == 1) & np.isinf(trials["quota_cores"])]
     sought = (
         f"{WORKLOADS.get(number.scenario, (number.scenario,))[0]}, "
@@ -341,7 +345,10 @@ def counterpart(tables: Tables, number: Number, server: str) -> Counterpart:
 
 
 def repeats(tables: Tables, trials: int = 1) -> bool:
-    """Return whether any cell under a published load has at least `trials` sealed trials."""
+    """Return True if a cell that repeats a published scenario has at least `trials` sealed trials.
+
+    One such cell is enough.
+    """
     return bool(
         (sealed_trials(published_trials(tables)).groupby(["load", "server"]).size() >= trials).any()
     )

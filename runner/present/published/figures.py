@@ -1,7 +1,7 @@
-"""Figures of the page on published numbers.
+"""Make the two charts of the page on published numbers.
 
-One figure shows how far Rust is ahead of Go, as published and in this run. The other figure shows
-the claims.
+The first chart compares published ratios of Rust and Go servers with the ratios of this run. The
+second chart shows the published claims about ratios, with their outcomes.
 """
 
 import math
@@ -30,10 +30,10 @@ BESIDE = "How far Rust is ahead of Go, as published and here"
 
 @chart("published-ratios", notebook="published", needs=repeats)
 def beside_ours(tables: Tables) -> Chart:
-    """Return the chart of each published ratio of a Rust and a Go server, next to our ratio.
+    """Return the chart that shows published ratios of a Rust and a Go server beside our ratios.
 
     In every row, a ratio above 1 means that the Rust server is ahead: it has the higher rate, or
-    the lower cost or time.
+    the lower cost or response time.
     """
     published: dict[tuple[str, ...], list[Row]] = {}
     for row in published_table.rows(tables):
@@ -57,7 +57,7 @@ def beside_ours(tables: Tables) -> Chart:
     for each in sorted(known, key=lambda each: each.place):
         groups.setdefault(each.group, []).append(each.row)
     for group in dict.fromkeys(each.group for each in known):
-        groups[group] = groups.pop(group)  # move the group to the end: groups are in source order
+        groups[group] = groups.pop(group)  # restore the order of the published numbers
     own = sum(not mark.hollow for each in known for mark in each.row.marks)
     key = (
         "Right of 1 Rust is ahead: it does more, or takes less. Diamond: published. Dot: this run, "
@@ -75,7 +75,7 @@ def beside_ours(tables: Tables) -> Chart:
 
 @dataclass(frozen=True)
 class _PublishedRatio:
-    """A row of the figure for the ratio of two published numbers, and the group of this row."""
+    """A row of the figure, which shows one published ratio, and the group of this row."""
 
     group: str
     place: int
@@ -86,8 +86,8 @@ class _PublishedRatio:
 def _ratio(tables: Tables, go: Row, rust: Row) -> _PublishedRatio:
     """Return the row with the published ratio of a Rust server and a Go server, and our ratio.
 
-    The row has no mark if the run did not measure the ratio. The interval is computed as in the
-    report: at the significance level of the run, and widened by the run's noise.
+    The row has no mark if the run did not measure the ratio. The interval of our ratio is computed
+    as in the report: with the confidence level of the run, and widened by the run's noise.
     """
     number = go.number
     quantity = go.quantity.quantity
@@ -131,9 +131,9 @@ def _noise(tables: Tables, go: Row, rust: Row) -> float:
 def _names(go: Row, rust: Row) -> tuple[str, str]:
     """Return the words for the group of a published ratio, and for its row.
 
-    wrk's loads of GET /count have one quantity at many numbers of connections. Therefore each row
-    of such a group is named by the number of connections. Other loads have many quantities at one
-    number of users. Therefore their rows are named by the quantity.
+    For GET /count, the sources publish one quantity at many numbers of connections. Therefore a row
+    is named by its number of connections. For other requests, the sources publish many quantities
+    at one number of users. Therefore a row is named by its quantity.
     """
     number = go.number
     servers = f"{rust.cell.server} beside {go.cell.server}"

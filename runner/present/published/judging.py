@@ -1,6 +1,7 @@
-"""Judge the claims by a run: compute the ratios that a claim needs, and test these ratios.
+"""Judge published claims with the trials of a run.
 
-A claim holds if its ratios lie within the range that claims.toml gives for it.
+For each claim, the ratios that it needs are computed and tested. The claim holds if the tests show
+that its ratios lie within the range that claims.toml gives.
 """
 
 import functools
@@ -73,7 +74,11 @@ class Judged:
 
     @property
     def measured(self) -> str:
-        """The judged ratios in short: `0.98 [0.95–1.01]`, or `0.52 to 0.61 (3 comparisons)`."""
+        """The ratios that count for the outcome, in short.
+
+        A single ratio is given with its interval: `×0.98 [0.95–1.01]`. Several ratios are given as
+        a range: `×0.52 to ×0.61 (3 comparisons)`.
+        """
         parts = self.compared
         if len(parts) < 2:
             return parts[0].ratio_words if parts else "–"
@@ -85,7 +90,8 @@ class Judged:
     def direction(self) -> str:
         """The direction in which the claim fails: `understated`, `overstated` or `opposite`.
 
-        If the claim does not fail, or has no ratios, the text is the claim's outcome.
+        If its ratios fail in several directions, the text names all of them. If the claim does not
+        fail, or has no ratios, the text is the claim's outcome.
         """
         if self.found.outcome != FAILS:
             return self.found.outcome
@@ -109,7 +115,7 @@ class Judged:
 
     @property
     def why(self) -> str:
-        """The reason for the outcome; if the claim is undecided, also the remedy."""
+        """The reason for the outcome, followed by the remedy if the claim is undecided."""
         return f"{self.found.why}; to decide it: {self.remedy}" if self.remedy else self.found.why
 
     @property
@@ -131,7 +137,10 @@ class Judged:
 
     @property
     def plain(self) -> dict[str, object]:
-        """All fields as plain values, for programs; an open end of a range becomes None."""
+        """The claim and its outcome as values that JSON can contain.
+
+        An open end of a range becomes None.
+        """
 
         def end(value: float) -> float | None:
             return value if 0 < value < math.inf else None
@@ -159,9 +168,10 @@ class Judged:
 def sessions_needed(found: Ratio, claim: Claim) -> float:
     """Return the factor by which the number of sessions must grow to decide the claim.
 
-    The ratio's interval would then lie on one side of the nearest border of the claim's range. The
-    width of an interval is proportional to 1 / sqrt(sessions), and the ratio is assumed to stay the
-    same. Return infinity if the ratio lies exactly on the border.
+    The claim is decided when the ratio's interval lies on one side of the nearest border of the
+    claim's range. The estimate assumes that the ratio stays the same, and that the width of its
+    interval is proportional to 1 / sqrt(sessions). Return infinity if the ratio lies exactly on the
+    border.
     """
     off = abs(math.log(claim.nearest_border(found.ratio) / found.ratio))
     reach = max(
@@ -219,12 +229,15 @@ def combined(
 ) -> Outcome:
     """Decide a claim from its parts (its comparisons), at the level `alpha`.
 
-    A claim about all parts holds if every part holds. This is an intersection-union test, which
-    needs no correction (Berger 1982, Technometrics 24, 295). Such a claim fails if any part fails.
-    Therefore the p-values for failing are corrected by Holm's method for the number of parts, and
-    multiplied by the number of `readings`. A claim about any part holds if at least one part holds,
-    and fails if every part fails. Therefore Holm's correction is applied to the p-values for
-    holding instead.
+    A claim with `combine = "all"` holds if every part holds. This is an intersection-union test,
+    which needs no correction (Berger 1982, Technometrics 24, 295). Such a claim fails if at least
+    one part fails. Therefore Holm's method corrects the p-values for failing.
+
+    A claim with `combine = "any"` holds if at least one part holds, and fails if every part fails.
+    Therefore Holm's method corrects the p-values for holding instead.
+
+    In both cases the p-values for failing are first multiplied by the number of `readings`, because
+    the claim fails if it fails in one reading.
     """
     every = claim.combine == "all"
     whole = list(parts)
@@ -264,11 +277,11 @@ def combined(
 
 
 def _whichever(outcomes: Mapping[str, Outcome], depends_on: str) -> Outcome:
-    """Return the outcome of an ambiguous claim from the outcomes of its readings.
+    """Return the outcome of a claim that can be read in several ways.
 
     The claim holds if it holds in all readings. It fails if it fails in at least one reading.
-    `outcomes` maps the name of a reading to its outcome. `depends_on` says in words what the source
-    left open.
+    `outcomes` maps the name of each reading to the outcome in this reading. `depends_on` says in
+    words what the source left open.
     """
     found = list(outcomes.values())
     parts = tuple(part for each in found for part in each.parts)
@@ -290,28 +303,29 @@ def _whichever(outcomes: Mapping[str, Outcome], depends_on: str) -> Outcome:
 
 @dataclass(frozen=True, eq=False)
 class LoadTrials:
-    """The trials of one load under all conditions (`TERMS`)."""
+    """The trials of one load under all conditions, such as quotas (see `TERMS`)."""
 
     label: str
-    """Short name of the load, for the ratios of a claim."""
+    """Short name of the load, by which a ratio of the claim says under which load it was measured.
+    """
     trials: pd.DataFrame
     sought: str
     """The load in words, for a sentence that says that the run has no trials of it."""
 
 
 TERMS = ["idle", "share", "quota_cores", "database_share"]
-"""Columns with the conditions under which a load ran.
+"""Columns with the conditions under which a load ran: the state of idle CPUs, and the CPU quotas.
 
-A claim is judged under the first conditions under which the cells can be compared. Conditions with
-idle CPUs that poll come first. Of conditions with the same state of idle CPUs, the conditions with
-the largest share of a core come first.
+If a load ran under several conditions, a claim is judged under those that allow the best comparison
+(`Worth`). If several conditions are equally good, idle CPUs that poll are preferred, and then the
+largest quotas.
 """
 
 
 def _parts(
     tables: Tables, claim: Claim, asked: Comparison, stand_in: Mapping[str, str]
 ) -> list[ClaimPart]:
-    """Return the ratios that an entry asks for, one ratio per load, under the best conditions.
+    """Return the comparisons that an entry asks for: one for each load, under the best conditions.
 
     `stand_in` maps a published language to the framework that stands for it.
     """
@@ -335,17 +349,17 @@ def _parts(
             b = cell(rest.get(terms, other.trials), servers[-1], other.sought)
             candidates.append(_part(tables, claim, asked, load.label, a, b))
         found.append(min(candidates, key=lambda part: part.worth))
-    # Judge a claim about offered rates only at the rates that can be compared, because the claim
-    # does not say which rates a run should offer.
+    # A claim about offered rates does not say which rates a run should offer. Therefore leave out
+    # the rates at which the servers cannot be compared, unless this is true of all rates.
     return [part for part in found if asked.load.endswith(" offered") and part.serves] or found
 
 
 def _loads(tables: Tables, asked: Comparison, servers: Sequence[str]) -> list[LoadTrials]:
     """Return the loads that an entry asks for.
 
-    For loads other than `count`, `experiments` and `experiments-md5`, return the loads that all
-    `servers` ran. If there is no such load, return a single load, so that its cells say which
-    server did not run.
+    The loads of `count` follow from the entry's modes and numbers of connections. `experiments` and
+    `experiments-md5` are a single load each. Otherwise return each load under which all `servers`
+    ran. If there is no such load, return one load, so that its cells say which server did not run.
     """
     if asked.load == "count":
         pairs = product(asked.modes, asked.connections)
@@ -366,14 +380,15 @@ def _loads(tables: Tables, asked: Comparison, servers: Sequence[str]) -> list[Lo
     chosen = common or loads[:1]
     if not chosen:
         return [LoadTrials(sought, trials, sought)]
-    # Use `load_shape`, which names the rate without the request: it matches loads of two requests.
+    # Use `load_shape` as the label. It names the rate but not the request, so that loads with
+    # different requests at the same rate have the same label.
     return [LoadTrials(str(rows["load_shape"].iloc[0]), rows, sought) for rows in chosen]
 
 
 def _by_terms(trials: pd.DataFrame) -> dict[tuple[Any, ...], pd.DataFrame]:
     """Return the trials by their conditions, with the preferred conditions first.
 
-    Without trials, return one entry with empty conditions.
+    If there are no trials, return a single entry whose conditions are empty.
     """
     ordered = trials.sort_values(TERMS, ascending=[True, False, False, False], kind="stable")
     return {
@@ -384,9 +399,10 @@ def _by_terms(trials: pd.DataFrame) -> dict[tuple[Any, ...], pd.DataFrame]:
 def _part(
     tables: Tables, claim: Claim, asked: Comparison, load: str, a: Counterpart, b: Counterpart
 ) -> ClaimPart:
-    """Return the comparison of two cells, with the ratio a / b or the reason for a missing ratio.
+    """Return the comparison of two cells: the ratio a / b, or the reason why there is no ratio.
 
-    The outcome is preliminary, because `combined` decides it from all comparisons of the claim.
+    The finding of this comparison is preliminary. `combined` decides it later, when the tests of
+    all comparisons of the claim are known.
     """
     name = asked.quantity
     other = asked.against.quantity or asked.quantity
@@ -452,9 +468,9 @@ def _part(
 
 
 def _not_compared(part: ClaimPart, obstacle: Obstacle | None) -> ClaimPart:
-    """Return the comparison with the reason why it has no ratio and no bound, and the remedy.
+    """Return a comparison that has neither a ratio nor a bound, with the reason and the remedy.
 
-    If there is no obstacle, the reason is that there are too few trials.
+    The reason is the obstacle. Without an obstacle, the reason is that there are too few trials.
     """
     if obstacle is None:
         finding = Finding.TOO_FEW_TRIALS
@@ -466,9 +482,10 @@ def _not_compared(part: ClaimPart, obstacle: Obstacle | None) -> ClaimPart:
 def tested(part: ClaimPart, claim: Claim, floor: float) -> ClaimPart:
     """Return the comparison with the p-values of one-sided tests against the claim's range.
 
-    If the ratio is only a bound, only the test on its known side is possible. `floor` (>= 1) is the
-    ratio that noise caused between two labels of one program. A ratio must lie beyond a border by
-    more than this factor.
+    If only an upper bound of the ratio is known, the tests can only show that the ratio is below a
+    border; with a lower bound, they can only show that it is above a border. `floor` (>= 1) is the
+    ratio that noise caused between two labels of one server. A ratio counts as above or below a
+    border only if it is so by more than this factor.
     """
     found = part.ratio
     tests = []

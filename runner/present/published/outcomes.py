@@ -1,6 +1,6 @@
-"""Define the outcomes of published claims, the comparisons behind them, and the deciding rules.
+"""Define the outcomes of published claims, and the rules that decide an outcome.
 
-`bench list --outcomes` prints the rules as the table of docs/method.md.
+`bench list --outcomes` prints the rules as the table that docs/method.md contains.
 """
 
 from collections import Counter
@@ -28,9 +28,9 @@ class Rule:
     outcome: str
     when: str
     reason: str = ""
-    """The reason that pages print.
+    """The reason that pages print for this outcome.
 
-    The text is empty if pages print the obstacle, or the missing data, instead.
+    It is empty for two rules: pages then print which data are missing, or which obstacle there was.
     """
 
 
@@ -89,9 +89,9 @@ PRIORITIES: dict[Combine, tuple[str, ...]] = {
     "all": (FAILS, ABSENT, CLOSE, HOLDS),
     "any": (HOLDS, ABSENT, CLOSE, FAILS),
 }
-"""How comparisons combine -> outcomes in order of priority.
+"""The outcomes in order of priority, for each way to combine comparisons.
 
-The outcome of a claim is the first of these outcomes that occurs among its comparisons.
+The outcome of a claim is the first outcome in this order that one of its comparisons has.
 """
 
 
@@ -117,9 +117,9 @@ def direction_of(
     """Return the direction in which a ratio lies beyond the range from `at_least` to `at_most`.
 
     A range above 1 claims that the first side has more, and a range below 1 claims that the first
-    side has less. A range around 1 claims that both sides are equal. If the ratio's interval
-    includes 1 (`may_be_one`), it is not certain which side is ahead. In this case the claim is
-    overstated, but not opposite.
+    side has less. A range around 1 claims that both sides are equal. `may_be_one` says that the
+    ratio's interval includes 1, so that it is not certain which side is ahead. The direction is
+    then OVERSTATED instead of OPPOSITE.
     """
     if at_least < 1 < at_most:
         return Direction.UNDERSTATED
@@ -143,7 +143,7 @@ IN_WORDS: dict[str, str] = {
     Direction.OVERSTATED: "less than claimed",
     Direction.OPPOSITE: "the other way round",
 }
-"""Direction of a contradiction -> the words that pages print."""
+"""The words that pages print for each direction of a contradiction."""
 
 
 def direction_words(direction: str, *, claims_equality: bool = False) -> str:
@@ -176,7 +176,7 @@ def rows() -> list[tuple[str, ...]]:
 
 
 def _claim_rows(claim: str, combine: Combine) -> list[tuple[str, ...]]:
-    """Return the rules for one kind of claim, as rows of the table."""
+    """Return the rows of the rules that decide a claim from the outcomes of its comparisons."""
     *decisive, last = PRIORITIES[combine]
     conditions = dict.fromkeys(decisive, "one of them has this outcome")
     conditions[last] = "all of them have this outcome"
@@ -188,17 +188,18 @@ def _claim_rows(claim: str, combine: Combine) -> list[tuple[str, ...]]:
 
 @dataclass(frozen=True, order=True)
 class Worth:
-    """Sort key that ranks the conditions under which a comparison was measured.
+    """Sort key of the conditions under which a comparison was measured.
 
-    The conditions with the smallest key are the best.
+    If a comparison was measured under several conditions, those with the smallest key are used.
     """
 
     nothing_measured: bool = True
     obstacles: int = 0
-    """Sum of the weights of both sides' obstacles: 1 for a lower bound, 2 for any other obstacle.
+    """Sum of the weights of the obstacles on both sides of the comparison.
 
-    With a sum of 1, the ratio is known only as a bound. With a larger sum, the ratio cannot be
-    attributed to the servers.
+    An obstacle has the weight 1 if the value is still a lower bound, and otherwise the weight 2.
+    With a sum of 1, the comparison gives a bound of the ratio. With a larger sum, it gives neither
+    a ratio nor a bound.
     """
     too_few_trials: bool = True
 
@@ -207,13 +208,15 @@ class Worth:
 class ClaimPart:
     """One comparison for a claim, from the cells in which it was measured.
 
-    `ratio` is the measured ratio with its 95 % interval; an end is 0 or infinite if only a bound is
-    known. `ratio` is None if there are too few trials. `finding` is AT_THE_BORDER until the tests
-    of all comparisons are combined. A small `p_holds` shows that the claim holds, and a small
-    `p_fails` shows that it fails. `why` is a short reason that several comparisons may share, and
-    `numbers` are the evidence for this reason. `remedy` says what to measure in order to decide the
-    comparison. `worth` is compared with that of the same comparison under other conditions, so that
-    the best conditions are used.
+    - `ratio` is the measured ratio with its 95 % interval. If only a bound is known, one end of the
+      interval is 0 or infinite. `ratio` is None if there is neither a ratio nor a bound.
+    - `finding` is AT_THE_BORDER until the tests of all comparisons of the claim are combined.
+    - `p_holds` and `p_fails` are p-values: a small `p_holds` shows that the claim holds, and a
+      small `p_fails` shows that the claim fails.
+    - `why` is a short reason, which several comparisons may share. `numbers` is the evidence for
+      this reason.
+    - `remedy` says what to measure so that the comparison can be decided.
+    - `worth` is the sort key of the conditions under which the comparison was measured.
     """
 
     words: str
@@ -235,9 +238,10 @@ class ClaimPart:
 
     @property
     def serves(self) -> bool:
-        """True if the comparison can give a ratio or a bound.
+        """True if the cells were measured and their obstacles allow a ratio or a bound.
 
-        This depends on the limits of the trials, never on the measured values.
+        The answer depends on the limits of the trials. It never depends on the size of the measured
+        values, because choosing comparisons by their results would bias the outcome.
         """
         return not self.worth.nothing_measured and self.worth.obstacles < 2
 
@@ -248,7 +252,7 @@ class ClaimPart:
 
     @property
     def sentence(self) -> str:
-        """The full text: values, ratio with its interval, outcome and reason."""
+        """The comparison as a text with the values, the ratio, the outcome and the reason."""
         seen = "; ".join(part for part in (self.values, self.ratio_words) if part)
         why = f"{self.why} ({self.numbers})" if self.numbers else self.why
         return (

@@ -43,13 +43,16 @@ REMARKS = {
     },
     "cpu_peak": {Limit.GENERATOR: "at the rate that the generator could send"},
 }
-"""Kind of metric -> limit of a trial -> what this limit means for the number."""
+"""Remarks on a number, by the kind of its metric and by the limit of its trials.
+
+A remark says what the limit means for the number.
+"""
 ABSENT = {
     "rps": "this run did not record it",
     **dict.fromkeys(QUANTILE_OF_METRIC, "too few requests in a trial for this percentile"),
     "cpu_peak": "the load was shorter than the window",
 }
-"""Published metric -> the reason why a cell with sealed trials has no number for this metric."""
+"""The reason why a cell has no number for a published metric although it has sealed trials."""
 INTERVALS = (
     f"[ ]: 95 % interval of the mean, from {FEWEST_TRIALS} trials on. ( ): minimum to maximum of "
     "fewer, which claims nothing."
@@ -79,7 +82,7 @@ class Row:
 
     @property
     def ratio(self) -> tuple[float, ...]:
-        """Our number / the published number, for our mean and both ends of its interval."""
+        """Our mean and the two ends of its interval, each divided by the published number."""
         return tuple(
             value / self.number.value for value in (self.ours.value, self.ours.low, self.ours.high)
         )
@@ -93,10 +96,10 @@ class Row:
 
 
 def rows(tables: Tables) -> list[Row]:
-    """Return a row for every published number, in the order of the file.
+    """Return at least one row for every published number, in the order of data/published.csv.
 
-    A published language has a row for each of our frameworks of that language. A published CPU peak
-    has a row for each of our windows.
+    If a number was published for a language, there is a row for each of our frameworks of that
+    language. If the number is a CPU peak, there is a row for each of our windows.
     """
     found = []
     for number in read_published():
@@ -178,9 +181,9 @@ def sheets(tables: Tables) -> Iterator[Block]:
 def printable(found: Sequence[Row], shared: Sequence[str] = ()) -> pd.DataFrame:
     """Return the rows of one source and scenario as a table of texts.
 
-    The column of the load is left out if all rows have the same load. Remarks in `shared` are left
-    out, too. A dagger marks a rate that is not the server's throughput, because something other
-    than the server limited this rate.
+    The column of the load is left out if all rows have the same load. The remarks in `shared` are
+    left out, because they stand below the table. A dagger marks a rate that was limited by
+    something other than the server, so that it is not the server's throughput.
     """
     lines = []
     for row in found:

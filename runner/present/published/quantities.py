@@ -1,4 +1,4 @@
-"""Compute the values per trial that claims compare, and the numbers that explain obstacles."""
+"""Compute the value of each trial that claims compare, and the numbers that explain obstacles."""
 
 from __future__ import annotations
 
@@ -50,9 +50,10 @@ def obstacle_numbers(tables: Tables, cell: Counterpart, found: Obstacle) -> str:
 def limit_numbers(tables: Tables, cell: Counterpart) -> str:
     """Return the numbers that show what limited a cell.
 
-    The text contains the counts of verdicts, and several medians: of the CPU use of server and
-    generator, of the response times of generator and probe, of the response time by Little's law,
-    and of the time in which the pool was exhausted.
+    The text contains the number of trials with each verdict, and medians over the trials. Medians
+    are given of the CPU use of server and generator, of the response times that generator and probe
+    measured, of the response time according to Little's law, and of the share of time in which the
+    pool was exhausted. Values that are unknown are left out.
     """
     sealed = cell.sealed
     first = sealed.iloc[0]
@@ -65,8 +66,8 @@ def limit_numbers(tables: Tables, cell: Counterpart) -> str:
         given = given_pct(tables, sealed, subject)
         share = spread(sealed[f"{subject}_cpu_mean_pct"] / given).median
         said += [f"{who} used {100 * share:.0f} % of its CPU"] if math.isfinite(share) else []
-    # Compare with the probe only if the load keeps its connections, because the probe keeps its
-    # connections, too. A new connection has to wait until the server accepts it.
+    # Compare with the probe only if the load keeps its connections as the probe does. Otherwise the
+    # load's requests also wait until the server accepts a new connection.
     if math.isfinite(probe_p50) and first["mode"] == "keepalive":
         said.append(
             f"p50 {number(p50)} ms to {first['tool']} and {number(probe_p50)} ms to the probe"
@@ -84,15 +85,18 @@ def limit_numbers(tables: Tables, cell: Counterpart) -> str:
 
 @dataclass(frozen=True)
 class Timeline:
-    """A way to compute one value of a trial from response times, or CPU use, over time."""
+    """Two functions that compute a quantity of a trial from its response times or CPU use over time.
+
+    The first function returns the values over time, and the second makes one number of them.
+    """
 
     points: Callable[[pd.DataFrame, Tables], pd.DataFrame]
-    """Function of trials and tables that returns values over time.
+    """Function that returns values over time, given the trials and the tables of the run.
 
     The result has the columns trial_id, t_s and value.
     """
     value: Callable[[pd.Series[float]], float]
-    """Function that turns the values of a trial, indexed by t_s, into one value."""
+    """Function that returns one number for a trial, given its values indexed by t_s."""
 
 
 def sample_for(quantity: Quantity, tables: Tables, cell: Counterpart) -> Sample:
@@ -109,9 +113,9 @@ def sample_for(quantity: Quantity, tables: Tables, cell: Counterpart) -> Sample:
 def _unsteadiness(values: pd.Series[float]) -> float:
     """Return a measure of how much a series of values jumps up and down.
 
-    The measure is the standard deviation of the differences between successive logarithms, because
-    a slow rise of the values hardly changes this deviation. Return NaN for fewer than three
-    positive values.
+    The measure is the standard deviation of the differences between the logarithms of successive
+    values. It was chosen because a slow rise of the values hardly changes it. Return NaN if fewer
+    than three values are positive.
     """
     logs = np.log(values[values > 0])
     return float(np.diff(logs).std(ddof=1)) if logs.size > 2 else math.nan
@@ -125,6 +129,6 @@ TIMELINES = {
     catalogue.P90_UNSTEADINESS.name: Timeline(_P90, _unsteadiness),
     catalogue.CPU_UNSTEADINESS.name: Timeline(_CPU, _unsteadiness),
 }
-"""Name of a quantity that has no column in the trials table -> how it is computed."""
+"""The computation of each quantity that has no column in the trials table, by its name."""
 CLAIM_QUANTITIES = {quantity.name: quantity for quantity in catalogue.OF_A_CLAIM}
-"""Name of a quantity in claims.toml -> the quantity."""
+"""The quantities that claims.toml can name, by name."""

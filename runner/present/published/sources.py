@@ -16,22 +16,24 @@ ADDRESS_OF_SOURCE = {
     ),
     "Gin and Axum: a short comparison": "https://blog.wsm.moe/2024/06/web-frameworks",
 }
-"""Beginning of a source's name -> address of the source.
+"""Addresses of the sources. Each key is the beginning of a source's name.
 
-The first address is a copy of the article, and the third address is the article's code.
+The first address leads to a copy of the article, and the third address leads to the code that the
+source measured.
 """
 
 
 def title_of(source: str) -> str:
-    """Return the title of a source in a post's links.
+    """Return the title by which a post's links name a source.
 
-    If the source's address is unknown, return its name.
+    The title is the beginning of the source's name in `ADDRESS_OF_SOURCE`. If the source is not
+    there, the title is the whole name.
     """
     return next((begin for begin in ADDRESS_OF_SOURCE if source.startswith(begin)), source)
 
 
 def addresses(sources: Iterable[str]) -> dict[str, str]:
-    """Return the address of each source by its title; leave out sources without an address."""
+    """Return the addresses of sources, by title. A source without an address is left out."""
     named = list(dict.fromkeys(sources))
     return {
         begin: address

@@ -1,7 +1,8 @@
 """Functions to which the entries of claims.toml refer by name.
 
-Some functions judge claims that are not about ratios (`judge`). The other functions add
-observations to a claim (`also`).
+An entry names a function in the key `judge` if the claim is not about a ratio: the function judges
+the claim. An entry names functions in the key `also` if further observations help to understand the
+claim: these functions yield the observations.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,7 +38,10 @@ GNET_AND_AXUM = ("gnet", "axum")
 
 
 def no_failed_requests(tables: Tables) -> Outcome:
-    """Judge whether no request failed, in all trials including those that figures leave out."""
+    """Judge the claim that no request failed.
+
+    All trials count for this claim, including trials that figures leave out.
+    """
     trials = pd.concat([users(tables, scenario) for scenario in ("experiments", "experiments-md5")])
     counted = trials[trials["failed"].notna() & trials["requests"].notna()]
     counted = counted[counted["server"].isin((*STAND_INS["rust"], "echo"))]
@@ -65,9 +69,11 @@ def no_failed_requests(tables: Tables) -> Outcome:
 
 
 def postgres_not_the_limit(tables: Tables) -> Outcome:
-    """Judge whether PostgreSQL was never the limit when axum and gnet inserted rows.
+    """Judge the claim that PostgreSQL was not the limit when axum and gnet inserted rows.
 
-    The claim holds only if, in addition, PostgreSQL did not use up its CPUs.
+    The claim fails if the database was the limit in more than half of the trials of a cell. It
+    holds if the database was the limit in no trial, all limits are known, and PostgreSQL used less
+    than 90 % of its CPUs in every trial.
     """
     trials = counterparts.published_trials(tables, "postgres-insert")
     sealed = trials[is_sealed(trials) & trials["server"].isin(GNET_AND_AXUM)]
@@ -110,7 +116,7 @@ def postgres_not_the_limit(tables: Tables) -> Outcome:
 
 
 def wrk_opens_what_it_is_asked(tables: Tables) -> Outcome:
-    """Judge whether wrk opens as many connections as the published commands request."""
+    """Judge the claim that wrk opens as many connections as the published commands request."""
     named = [each for each in counterparts.read_published() if each.connections >= 0]
     commands = sorted(
         {(int(each.connections), t) for each in named if (t := counterparts.threads_of(each.load))}
@@ -141,9 +147,10 @@ def wrk_opens_what_it_is_asked(tables: Tables) -> Outcome:
 
 
 def counters_race(tables: Tables) -> Outcome:
-    """Judge whether the counters of axum or gin lost requests.
+    """Judge the claim that the request counters of axum and gin count wrongly.
 
-    Each trial has a check that compares the server's count with the number of requests sent.
+    Each trial has a check that compares the server's count with the requests that wrk sent. The
+    claim holds if at least one of these checks failed.
     """
     trials = closed(tables, "count")
     servers = dict(zip(trials["trial_id"], trials["server"], strict=True))
@@ -175,11 +182,14 @@ def counters_race(tables: Tables) -> Outcome:
 # --- further observations -------------------------------------------------------------------------
 
 Cells = Sequence[tuple[Counterpart, ...]]
-"""For each ratio of a claim, the cells from which the ratio was computed."""
+"""The cells from which a claim's ratios were computed: one tuple of cells for each ratio."""
 
 
 def cpu_peaks(tables: Tables, cells: Cells) -> Iterator[str]:
-    """Yield the CPU peaks of the claim's cells over our windows, for a claim about CPU peaks."""
+    """Yield a sentence for each ratio of a claim, with the CPU peaks of the compared servers.
+
+    The peaks are given for windows of 1 s and of 100 ms.
+    """
     cpus = tables.manifest.placement.server
     room = f"; the server has {plural(len(cpus), 'CPU')} here" if cpus else ""
     for pair in cells:
@@ -189,7 +199,7 @@ def cpu_peaks(tables: Tables, cells: Cells) -> Iterator[str]:
 
 
 def echo_peaks(tables: Tables, _cells: Cells) -> Iterator[str]:
-    """Yield the ratio of Echo's CPU peaks to its mean CPU use, for comparison."""
+    """Yield a sentence with the ratio of Echo's CPU peaks to Echo's mean CPU use."""
     echo = cell(users(tables, "experiments"), "echo", "")
     if (mean_pct := mean_of(echo.sealed["server_cpu_mean_pct"]).value) > 0:
         yield f"Peak / mean of echo's CPU: {_over_windows(echo, '', mean_pct)}."
@@ -217,15 +227,18 @@ def md5_price(tables: Tables, cells: Cells) -> Iterator[str]:
 def tier_of_gnet(tables: Tables, _cells: Cells) -> Iterator[str]:
     """Yield a sentence with the tier of our gnet server.
 
-    The tier matters because the published gnet server does not parse HTTP requests, whereas our
-    gnet server may parse them.
+    The tier matters because the published gnet server does not parse HTTP requests. Depending on
+    its tier, our gnet server does parse them.
     """
     for tier in tables.trials.loc[tables.trials["server"] == "gnet", "tier"].unique()[:1]:
         yield f"gnet is of the tier {tier}; here it answers what the contract of all servers asks."
 
 
 def start_of_axum(tables: Tables, cells: Cells) -> Iterator[str]:
-    """Yield the ratio of axum's p90 in the first second to that in later seconds, by ramp."""
+    """Yield a sentence for each ramp with axum's p90 in the first second relative to later seconds.
+
+    The claim itself is about the same ratio of gnet.
+    """
     names = ("p90_of_first_second", "p90_of_later_seconds")
     for (gnet,) in cells:
         trials = offered(tables, "postgres-insert")
@@ -245,9 +258,10 @@ def rows_and_answers(tables: Tables, _cells: Cells) -> Iterator[str]:
 
 
 def price_of_connecting(tables: Tables, _cells: Cells) -> Iterator[str]:
-    """Yield the share of a request's CPU time that a new connection costs.
+    """Yield a sentence that says how much CPU time a request costs on a connection of its own.
 
-    The kernel takes most of this time.
+    The sentence also gives the share of this CPU time that is spent on the connection. The share
+    follows from a comparison with requests on kept connections.
     """
     said = []
     for server in ("gin", "axum"):
@@ -267,9 +281,9 @@ def price_of_connecting(tables: Tables, _cells: Cells) -> Iterator[str]:
 
 
 def shared_cpus(tables: Tables, _cells: Cells) -> Iterator[str]:
-    """Yield a sentence that says whether server and generator shared CPUs.
+    """Yield a sentence that says whether server and generator shared CPUs in this run.
 
-    In the source they shared CPUs, because both ran on one machine.
+    In the published measurement they shared all CPUs, because both ran on one machine.
     """
     place = tables.manifest.placement
     if place.server and place.generator:
@@ -283,7 +297,7 @@ def shared_cpus(tables: Tables, _cells: Cells) -> Iterator[str]:
 
 _JUDGES = no_failed_requests, postgres_not_the_limit, wrk_opens_what_it_is_asked, counters_race
 JUDGES = {judge.__name__: judge for judge in _JUDGES}
-"""Name in the key `judge` of an entry -> function that judges the claim."""
+"""The functions that judge a claim, by the name that an entry gives in its key `judge`."""
 _NOTES = (
     *(
         cpu_peaks,
@@ -297,4 +311,4 @@ _NOTES = (
     shared_cpus,
 )
 NOTES = {note.__name__: note for note in _NOTES}
-"""Name in the key `also` of an entry -> function that yields a further observation."""
+"""The functions that yield further observations, by the names in an entry's key `also`."""
