@@ -1,4 +1,4 @@
-"""Use the rankings of a run to advise which server to choose for which need."""
+"""Advise which server to choose for which need, according to the rankings of a run."""
 
 from collections import Counter
 
@@ -19,9 +19,10 @@ from runner.verdict.limits import Limit
 
 
 def advice(story: Story) -> list[Block]:
-    """Return a bullet list with a sentence for each need for which the run ranks servers.
+    """Return a bullet list that recommends a server for each need, such as low CPU time.
 
-    Return nothing if the run offers no choice between two servers.
+    A need is left out if the run cannot rank servers for it. Return an empty list if the run
+    measured fewer than two servers.
     """
     table = summarize(story.tables)
     is_choice = table["tier"].ne(CALIBRATION) & table["trials"].gt(0)
@@ -42,12 +43,13 @@ def advice(story: Story) -> list[Block]:
 
 
 def _best(tables: Tables, quantity: Quantity, rows: pd.DataFrame, need: str) -> str:
-    """Return a sentence that recommends the servers with the largest share of first places.
+    """Return a sentence that recommends the servers that come first most often.
 
-    A server's share of first places is the share of the server's loads under which no other server
-    was ahead. Only loads under which servers differ count; if there is no such load, return an
-    empty text. A server is not recommended if it ran under less than half as many of these loads as
-    another server, because then few servers had the chance to be ahead of it.
+    Only loads under which servers differ count. For each server, the share of these loads is
+    computed under which no other server was ahead of it. The servers with the largest share are
+    recommended. A server is not recommended if it ran under less than half as many of these loads
+    as another server, because its share then rests on too few loads. Return an empty text if
+    servers differ under no load.
     """
     load_count = Counter[str]()
     first_count = Counter[str]()
@@ -73,14 +75,19 @@ def _best(tables: Tables, quantity: Quantity, rows: pd.DataFrame, need: str) -> 
 
 
 def _count_words(name: str, firsts: int, loads: int) -> str:
-    """Return a server's name, with the number of loads under which no server was ahead of it."""
+    """Return words for a server and the loads under which it came first.
+
+    `firsts` is the number of loads under which no server was ahead of it, and `loads` is the number
+    of its loads under which servers differ.
+    """
     return f"{name} under {firsts} of {captions.plural(loads, 'load')} on which servers differ"
 
 
 def _far_from_limits(story: Story, table: pd.DataFrame) -> str:
-    """Return a sentence with the range of response times at a rate that several servers sustained.
+    """Return the advice for a load that is far below every server's limit.
 
-    Return an empty text if no two servers sustained the same rate.
+    The sentence gives the lowest and the highest median response time at a rate that several
+    servers sustained. Return an empty text if no two servers sustained the same rate.
     """
     timed = rows_at_a_sustained_rate(table)
     if len(timed) < 2:

@@ -1,4 +1,4 @@
-"""The card of a post: the picture that other sites show beside a link to the post.
+"""Draw the card of a post, which is the picture that other sites show beside a link to the post.
 
 The card has 1200 x 630 pixels, as Open Graph recommends. It shows the post's title and what was
 measured. It shows no figure, because cards are displayed too small for a figure to be read.
@@ -26,7 +26,10 @@ QUIET = "#b8b8b8"
 
 
 def draw_card(file: Path, title: str, words: str) -> None:
-    """Write a card as a PNG file, with a title and, at the bottom, the beginning of `words`."""
+    """Write a card as a PNG file, with the title at the top and `words` at the bottom.
+
+    A text that is too long for the card is cut off.
+    """
     width_in = WIDTH_PX / DPI
     height_in = HEIGHT_PX / DPI
     edge_x = EDGE_IN / width_in
@@ -42,7 +45,7 @@ def draw_card(file: Path, title: str, words: str) -> None:
 
 
 def _lines(text: str, size_pt: float, most: int, weight: str = "normal") -> str:
-    """Return a text wrapped to the card's width, with an ellipsis if more than `most` lines."""
+    """Return a text wrapped to the card's width, cut off with an ellipsis after `most` lines."""
     lines = style.wrap(text, size_pt, WIDTH_PX / DPI - 2 * EDGE_IN, weight)
     kept = lines[:most]
     if len(lines) > most:

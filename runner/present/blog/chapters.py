@@ -1,6 +1,6 @@
-"""The chapters of a post: finding, caveat, proof, answer, claims and sources.
+"""Make the chapters of a post: finding, caveat, proof, answer, claims and sources.
 
-All texts are computed. A chapter is empty if the run has no content for it.
+All texts are made from the tables of the run. A chapter is empty if the run has no data for it.
 """
 
 import re
@@ -45,21 +45,21 @@ MOST_SERVERS = 10
 MOST_CLAIMS = 6
 """A post lists at most this many claims one by one."""
 MOST_SENTENCES = 3
-"""The finding is stated in at most this many paragraphs."""
+"""A post begins with at most this many paragraphs on the result of the run."""
 NAME_OF_A_FAMILY = re.compile(r"[^\d]+")
-"""Pattern of a CPU's name without a number; such a name does not say which model the CPU is."""
+"""Pattern of a CPU's name that has no number and therefore does not say which model the CPU is."""
 
 
 def chapter(title: str, blocks: Sequence[Block]) -> list[Block]:
-    """Return blocks below a heading; return nothing if no block has content."""
+    """Return a heading followed by blocks; return an empty list if no block has content."""
     kept = [block for block in blocks if block]
     return [Heading(title), *kept] if kept else []
 
 
 def headline(story: Story) -> str:
-    """Return a title that says what generator and probe measured in the story's case.
+    """Return a title with the median response times of generator and probe in the story's case.
 
-    Return an empty text if the story has no case, because no generator measured its own queue.
+    Return an empty text if the story has no case.
     """
     case = story.case
     if case is None:
@@ -70,11 +70,11 @@ def headline(story: Story) -> str:
 
 
 def finding(story: Story) -> list[str]:
-    """Return the result in at most `MOST_SENTENCES` paragraphs.
+    """Return the result of the run in at most `MOST_SENTENCES` paragraphs.
 
-    If a generator measured its own queue, the first paragraph explains this, because the title
-    announces it. The next paragraph gives the one ratio that readers may quote, with its interval.
-    All other numbers are in the table.
+    If a generator measured its own queue, the first paragraph explains this, because it is the
+    title of the post. The next paragraph gives the one ratio that readers may quote, with its
+    interval. If the run has neither, return the first findings of the report instead.
     """
     queued = findings.two_clients(story.tables)
     ratio = findings.largest_ratio(story.tables)
@@ -87,8 +87,9 @@ def finding(story: Story) -> list[str]:
 def reason(story: Story) -> list[Block]:
     """Return a paragraph that says why one server needs more CPU per request than another.
 
-    The servers' profiles show for which work the most expensive server needs more CPU than the
-    cheapest server. Return nothing if the run has no profiles, or if no difference is significant.
+    The paragraph names the kinds of work for which the server with the highest CPU time per request
+    needs more of it than the server with the lowest. They are taken from the run's profiles. Return
+    an empty list if the run has no profiles, or if no difference is significant.
     """
     profiles = why_figures.profiles_of(story.tables)
     if profiles is None:
@@ -100,7 +101,7 @@ def reason(story: Story) -> list[Block]:
 
 
 def caveat(story: Story) -> Paragraph:
-    """Return a paragraph that a reader must know before quoting a number."""
+    """Return a paragraph on what a reader must know before quoting a number of the post."""
     sentences = (
         f"Before you quote this: {_place_words(story)}.",
         _idle_words(story),
@@ -112,10 +113,10 @@ def caveat(story: Story) -> Paragraph:
 
 
 def _place_words(story: Story) -> str:
-    """Return a phrase about the place of the measurement.
+    """Return a phrase that says on which machine the run was measured, and how.
 
-    The phrase names the machine, and says whether servers ran in containers and whether servers
-    shared CPUs with the generator.
+    The phrase says whether servers ran in containers, and whether they shared CPUs with the
+    generator.
     """
     manifest = story.public
     facts = manifest.machine
@@ -139,10 +140,10 @@ def _place_words(story: Story) -> str:
 
 
 def _idle_words(story: Story) -> str:
-    """Return a sentence that warns that idle CPUs could sleep, if this is true of all trials.
+    """Return a warning if idle CPUs could sleep in all trials; otherwise return an empty text.
 
-    Return an empty text if idle CPUs were kept awake. Also return an empty text if idle CPUs could
-    sleep in only some trials, because then the names of the loads say in which trials.
+    If idle CPUs could sleep in only some trials, no warning is needed, because the names of the
+    loads then say in which.
     """
     asleep = story.sealed["idle"].eq("system").all()
     return "Idle CPUs could fall asleep, and waking one takes time." if asleep else ""
@@ -180,12 +181,12 @@ def proof(case: Case | None) -> list[Block]:
 
 
 def answer_table(story: Story) -> list[Block]:
-    """Return a table with a row for each server, and a note that explains it.
+    """Return a note, and the table that the note explains, with a row for each server.
 
-    A row contains the server's rate under one load, the ratio of the base's rate to this rate, the
-    server's cost per request, and the server's response time at one offered rate. If only the
-    response time of a server was measured, the other cells of its row say that the server was not
-    measured there. A server without any number for the table has no row; the note names it.
+    A row contains the server's rate and CPU time per request under one load, and how many times as
+    fast the base is. Its last column is the server's median response time under another load, which
+    offers a fixed rate. A server that ran only under the second load has no rate in its row, and
+    vice versa. A server that ran under neither load has no row, but the note names it.
     """
     load = story.load
     if load is None:
@@ -231,7 +232,10 @@ def answer_table(story: Story) -> list[Block]:
 
 @dataclass(frozen=True)
 class _Ahead:
-    """How far the `base` is ahead: server -> requests/s of the base divided by the server's."""
+    """The ratios by which the server `base` is ahead of the other servers.
+
+    `times` contains, for each other server, the requests/s of the base divided by the server's.
+    """
 
     base: str
     times: dict[str, str]
@@ -288,9 +292,9 @@ def _named_with_language(row: Row) -> str:
 
 
 def _time_at_a_sustained_rate(row: Row, timed: dict[str, Row]) -> dict[str, str]:
-    """Return a server's median response time at a rate that it sustained, as a cell of the table.
+    """Return the cell with a server's median response time at a rate that it sustained, by heading.
 
-    Return nothing if no server sustained a rate, because the table then lacks this column.
+    Return an empty dict if no server sustained a rate, because the table then lacks this column.
     """
     if not timed:
         return {}
@@ -299,7 +303,7 @@ def _time_at_a_sustained_rate(row: Row, timed: dict[str, Row]) -> dict[str, str]
 
 
 def rows_at_a_sustained_rate(table: pd.DataFrame) -> dict[str, Row]:
-    """Return, by server, the rows of the summary at the rate that most servers sustained."""
+    """Return the rows of the summary under the load that most servers sustained, by server."""
     sustained = table[table["limit"].eq(Limit.NONE) & table["p50_ms"].notna()]
     if sustained.empty:
         return {}
@@ -328,9 +332,10 @@ def why(story: Story) -> list[Block]:
 
 
 def claims(story: Story) -> list[Block]:
-    """Return a paragraph that says how many published claims hold, and a list of claims.
+    """Return paragraphs on how many published claims hold, and a list of examples.
 
-    The list has at most `MOST_CLAIMS` claims. Return nothing if the run has too few trials.
+    The list has at most `MOST_CLAIMS` claims. Return an empty list if no cell that repeats a
+    published scenario has enough trials.
     """
     if not repeats(story.tables, FEWEST_TRIALS):
         return []
@@ -345,12 +350,12 @@ def claims(story: Story) -> list[Block]:
 
 
 def _medians_words(story: Story) -> str:
-    """Return a text that compares published medians of servers with the medians of this run.
+    """Return a text that compares published median response times with the medians of this run.
 
-    Both are medians under the workload of `Story.case`, where the generator times its own queue. So
-    the text ends with the ratio of medians at a rate that the servers sustained, which are the
-    servers' own. Return an empty text if there is no case, or if fewer than two servers have all
-    these medians.
+    Both are medians under the workload of `Story.case`, in which the generator times its own queue.
+    Therefore they hardly differ between servers. To show how much the servers themselves differ,
+    the text ends with the ratio of their medians at a rate that they sustained. Return an empty
+    text if there is no case, or if fewer than two servers have all these medians.
     """
     timed = rows_at_a_sustained_rate(summarize(story.tables))
     if story.case is None:
@@ -387,10 +392,10 @@ def _medians_words(story: Story) -> str:
 
 
 def _of_every_outcome(judged: Sequence[Judged]) -> list[Judged]:
-    """Return at most `MOST_CLAIMS` claims with a ratio.
+    """Return at most `MOST_CLAIMS` claims with a ratio, which are examples of all outcomes.
 
-    The claims are chosen in turn, one claim of each outcome and direction at a time. Claims of a
-    source from which no claim has been chosen yet are preferred.
+    Each outcome and each direction of failure gives one claim in turn, until there are enough. A
+    claim is preferred if no claim of its source has been chosen yet.
     """
     by_direction: dict[str, list[Judged]] = {}
     for each in judged:
@@ -420,10 +425,11 @@ def _claim_words(story: Story, judged: Judged) -> str:
 
 
 def _load_words(story: Story, judged: Judged) -> str:
-    """Return the load under which a claim was judged, to follow its ratio.
+    """Return the load under which a claim was judged, in brackets.
 
-    If the claim was judged under several loads, return their number. Return an empty text if the
-    two sides of a comparison had different loads, because the claim then says which.
+    If the claim was judged under several loads, return the number of loads. Return an empty text if
+    the two sides of a comparison had different loads, because the claim itself then names these
+    loads.
     """
     sides = [{cell.load for cell in part.cells} for part in judged.compared]
     if any(len(loads) != 1 for loads in sides):
@@ -435,12 +441,11 @@ def _load_words(story: Story, judged: Judged) -> str:
 
 
 def _measured_words(judged: Judged) -> str:
-    """Return the ratios that were measured for a claim.
+    """Return the ratios that were measured for a claim, in words.
 
-    A ratio is followed by its interval. Several ratios are given pair by pair, or as a range.
-
-    For example `gnet/axum 1.17 [1.03–1.32]`, or `axum/echo 2.37 and actix/echo 3.48` if each
-    comparison is about other servers.
+    A single ratio is followed by its interval: `gnet/axum 1.17 [1.03–1.32]`. If each comparison is
+    about another pair of servers, each ratio is given: `axum/echo 2.37 and actix/echo 3.48`.
+    Otherwise the ratios are given as a range.
     """
     parts = judged.compared
     pairs = [part.words.split()[0] for part in parts]

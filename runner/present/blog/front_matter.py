@@ -1,4 +1,4 @@
-"""Front matter of a post for static site generators."""
+"""Write the front matter of a post, in the form that a static site generator expects."""
 
 import json
 from collections.abc import Mapping
@@ -33,11 +33,12 @@ class PostFacts:
         return {"title": self.title, "date": self.date, "description": self.description}
 
     def written_for(self, site: Site | None) -> str:
-        """Return the front matter for a site generator; without a site, YAML that most tools read.
+        """Return the front matter for a static site generator.
 
-        Hugo expects the card in `images`. Jekyll expects the card in `image` (jekyll-seo-tag), and
-        also needs a layout. Zola reads TOML: it expects tags as a taxonomy, and names that it does
-        not define below `extra`.
+        If `site` is None, return YAML that most generators can read. Hugo expects the card in the
+        key `images`. Jekyll expects the card in `image` (jekyll-seo-tag), and also needs a layout.
+        Zola reads TOML: tags must be a taxonomy, and keys that Zola does not define must be in the
+        table `extra`.
         """
         match site:
             case Site.HUGO:
@@ -52,13 +53,16 @@ class PostFacts:
 
 
 def _yaml(facts: Mapping[str, Any]) -> str:
-    """Return YAML; strings and lists are written as JSON, which is valid YAML."""
+    """Return facts as YAML front matter; strings and lists are JSON, which is valid YAML."""
     lines = (f"{name}: {_json(value)}" for name, value in facts.items() if value)
     return "\n".join(("---", *lines, "---"))
 
 
 def _toml(facts: Mapping[str, Any], taxonomies: Mapping[str, Any], extra: Mapping[str, Any]) -> str:
-    """Return TOML; strings and lists are written as JSON, and a date is written without quotes."""
+    """Return facts as TOML front matter, with the tables `taxonomies` and `extra`.
+
+    Strings and lists are written as JSON, which is valid TOML. A date has no quotes in TOML.
+    """
     lines = [
         f"{name} = {value if name == 'date' else _json(value)}"
         for name, value in facts.items()

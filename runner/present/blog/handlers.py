@@ -13,18 +13,18 @@ NAMES_OF_PATH = {
     "/experiments/md5": ("create_hashed_experiment", "createHashedExperiment"),
     "/devices": ("list_devices", "listDevices"),
 }
-"""Path of a request -> names of the function that answers the request, in Rust and in Go."""
+"""Names of the functions that answer requests, in Rust and in Go, by the request's path."""
 FILES_OF_LANGUAGE = {
     "Rust": ("src/routes.rs", "src/main.rs"),
     "Go": ("routes.go", "main.go"),
 }
 PACKAGE_OF_FRAMEWORK = {"actix": "actix-web"}
-"""Framework -> name of its package, if the package has a different name."""
+"""Names of packages that differ from the name of their framework, by framework."""
 COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 """Pattern of a commit's full hash.
 
-Commits are checked with this pattern before they are passed to git, because the manifest of
-somebody else's run could contain an option for git in place of a commit.
+A commit is passed to git only if it matches this pattern. A run can come from somebody else, and
+its manifest could contain an option of git in place of a commit.
 """
 TIMEOUT_OF_GIT_S = 20
 
@@ -39,7 +39,7 @@ class Handler:
 
 
 def handler(manifest: Manifest, server: str, language: str, path: str) -> Handler | None:
-    """Return the code with which a server answered requests of `path` in a run.
+    """Return the code with which a server answered requests for `path` in a run.
 
     Return None if this checkout does not have the run's commit, if the run had uncommitted changes,
     or if the server has no function with an expected name.
@@ -53,7 +53,7 @@ def handler(manifest: Manifest, server: str, language: str, path: str) -> Handle
 
 
 def _function(language: str, name: str) -> str:
-    """Return the pattern of a function whose first and last line are not indented."""
+    """Return the pattern of a function definition whose first and last line are not indented."""
     begin = rf"^(?:pub )?(?:async )?fn {name}\(" if language == "Rust" else rf"^func {name}\("
     return begin + r".*?^}$"
 

@@ -1,6 +1,6 @@
 """Compose a post about a run, and the report that the post links to.
 
-All texts are computed.
+All texts are made from the tables of the run.
 """
 
 import re
@@ -38,11 +38,12 @@ from runner.present.look.palette import identities
 from runner.present.notebook import parts
 
 FOUND_BY = (CPU_PER_REQUEST, THROUGHPUT)
-"""Quantities for the title, which reports the first of these quantities that has a finding.
+"""Quantities that the title of a post can report.
 
-CPU per request comes first, because it is known under every load.
+The title reports the first of these quantities in which servers differ. CPU time per request comes
+first, because it can be compared under every load.
 """
-MOST_NAMED = 4  # a title names at most this many servers; of more servers, it gives the number
+MOST_NAMED = 4  # a title names at most this many servers; if there are more, it only counts them
 PUBLIC = (
     "schema",
     "run_id",
@@ -75,9 +76,10 @@ PUBLIC_INSIDE = {
     "placement": ("server", "generator", "database", "disjoint", "database_shared"),
     "database": ("version", "image"),
 }
-"""Fields inside a manifest's parts that may be published.
+"""Fields that may be published, for each object inside a manifest.
 
-All other fields stay private, so that a field that is added later is not published by accident.
+Only these fields and `PUBLIC` are published. All others stay private, so that a field that is added
+later is not published by accident.
 """
 
 
@@ -102,14 +104,17 @@ def allowed(manifest: Manifest) -> dict[str, Any]:
 
 MOST_FIGURES = 4
 HIGHEST_OF_WIDTH = 1100 / 700
-"""A figure is in the post only if its ratio of height to width is at most this.
+"""A post shows a figure only if its height divided by its width is at most this number.
 
-Higher figures are only in the report.
+A figure that is higher is shown only in the report.
 """
 PREFERRED = ("verdict-two-clients", "ratios", "wrk-requests", "wrk-cpu-per-request")
-"""Figures for a post by priority; the post shows the first `MOST_FIGURES` that the run has."""
+"""Names of the figures that a post shows, in order of priority.
+
+The post shows the first `MOST_FIGURES` of these figures that the run has.
+"""
 OTHERWISE = ("latency-spectrum", "rates-latency", "inserts-over-time")
-"""Figures for a post about a run that has no preferred figure."""
+"""Names of the figures that a post shows if the run has none of the `PREFERRED` figures."""
 CARD = "card.png"
 """File of the picture that other sites show beside a link to the post."""
 BETWEEN_SENTENCES = re.compile(r"(?<=\.)\s(?=[A-Z0-9])")
@@ -123,14 +128,14 @@ class Post:
     started_at: str
     description: str
     about: str
-    """What was measured, when, and on which machine."""
+    """A text that says what was measured, when, and on which machine."""
     tags: tuple[str, ...]
     blocks: tuple[Block, ...]
     report: tuple[Block, ...]
 
     @property
     def text_tables(self) -> tuple[TextTable, ...]:
-        """The tables of post and report that are also written to files."""
+        """The tables of post and report that have a name and are therefore also written to files."""
         return tuple(
             block
             for block in (*self.blocks, *self.report)
@@ -143,16 +148,16 @@ class Post:
         return sum(isinstance(block, Picture) for block in self.blocks)
 
     def html(self) -> str:
-        """Return the post as one page that needs no other files.
+        """Return the post as an HTML page that needs no other files.
 
-        The page embeds the SVG of each figure twice: in a light and in a dark version.
+        The page contains the SVG of each figure twice: in a light and in a dark version.
         """
         top = (Heading(self.title, rank=1),)
         body = markup.html([*top, *self.blocks])
         return markup.page(self.title, body, self.description, image=CARD)
 
     def report_html(self) -> str:
-        """Return the report as a page whose figures are files beside the page."""
+        """Return the report as an HTML page that links to the figures, which are separate files."""
         title = f"Report: {self.title}"
         top = (Heading(title, rank=1), Paragraph(self.about, "lead"))
         linked = [
@@ -162,10 +167,10 @@ class Post:
         return markup.page(title, markup.html([*top, *linked]), self.about)
 
     def markdown(self, site: Site | None = None) -> str:
-        """Return the post as Markdown with front matter, and with figures and tables as files.
+        """Return the post as Markdown, with front matter for a static site generator.
 
-        The Markdown has no first-level heading, because blogs print the title from the front
-        matter.
+        The Markdown links to the figures, which are separate files. It has no first-level heading,
+        because blogs print the title from the front matter.
         """
         facts = PostFacts(self.title, self.started_at, self.description, self.tags, CARD)
         return "\n".join((facts.written_for(site), "", markup.markdown(self.blocks), ""))
@@ -203,7 +208,7 @@ def compose(
 def _post(story: Story, figures: Sequence[Picture]) -> list[Block]:
     """Return the blocks of the post, with at most `MOST_FIGURES` figures and one table.
 
-    The post links to the report, which has everything else.
+    The post links to the report, which contains all other figures and tables.
     """
     pictures = _chosen(story, figures)
 
@@ -259,7 +264,7 @@ def _chosen(story: Story, figures: Sequence[Picture]) -> dict[str, Picture]:
 
 
 def _report(tables: Tables, sealed: pd.DataFrame, figures: Sequence[Picture]) -> list[Block]:
-    """Return the blocks of the report, which has everything: figures, tables, verdicts, machine."""
+    """Return the blocks of the report: all figures, tables and verdicts, and the machine."""
     blocks: list[Block] = []
     left = {figure.name: figure for figure in figures}
     for title, name, content in _chapters(tables, sealed):
@@ -290,16 +295,17 @@ def _report(tables: Tables, sealed: pd.DataFrame, figures: Sequence[Picture]) ->
 
 
 def started(manifest: Manifest) -> str:
-    """Return words that say whether a trial loads a freshly started or a running server."""
+    """Return words for the server of a trial, which was freshly started or already running."""
     if manifest.engine == "attached":
         return "a server that was running before the run and is the same in every trial"
     return "a freshly started server"
 
 
 def _chapters(tables: Tables, sealed: pd.DataFrame) -> Iterator[tuple[str, str, list[Block]]]:
-    """Yield the first chapters of the report as (title, name of the figure, other content).
+    """Yield the title, the name of the figure, and the other content of each first chapter.
 
-    A chapter has no content if the run lacks the loads that the chapter is about.
+    These chapters are at the beginning of the report. The content is empty if the run lacks the
+    loads that the chapter is about.
     """
     yield "The answer", "ratios", list(parts.OF_A_RUN["answer"](tables))
     surprise = chapters.proof(findings.queued_case(tables))

@@ -1,7 +1,7 @@
 """Publish a run: write a folder for a blog, with post, page, figures, tables and provenance.
 
-The folder appears only when it is complete. It replaces an existing folder only if `bench publish`
-wrote that folder and nobody has changed it since.
+The folder appears under its name only when it is complete. An existing folder is replaced only if
+it is empty, or if `bench publish` wrote it and its files have not been changed since.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -38,19 +38,21 @@ from runner.store import (
 from runner.verdict.evidence import PREFIX
 
 PROVENANCE = "provenance.json"
-KIND = "bench publish"  # identifies a folder that this command wrote
+KIND = "bench publish"  # provenance.json has this value in a folder that this command wrote
 LEFT_OUT = (
     "run_id",
     "status",
     "error",
 )
-"""Columns that the CSV leaves out, because each has the same value in all sealed trials of a run.
+"""Columns that the published CSV of trials leaves out.
+
+Each of these columns has the same value in all sealed trials of a run.
 """
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A published folder."""
+    """A folder that `publish` wrote: its files, and the number of figures."""
 
     folder: Path
     files: tuple[Path, ...]
@@ -66,13 +68,15 @@ def publish(
     figures: Mapping[str, Registered] | None = None,
     site: Site | None = None,
 ) -> Bundle:
-    """Write the bundle of a run to the folder `target`; the same run always gives the same bytes.
+    """Write the post about a run, and all files that belong to it, to the folder `target`.
 
-    `say` is called with progress messages. `figures` are the figures to draw (default: all that are
-    registered). `site` decides the form of the post's front matter. Raise LabError if `target` has
-    content other than an unchanged bundle, or if no trial is sealed. Also raise LabError if a
-    sealed trial has no record, or if its record contradicts the tables. After an error, `target` is
-    unchanged.
+    The same run always gives the same bytes. `say` is called with progress messages. `figures` are
+    the figures to draw; by default, all registered figures are drawn. `site` decides the form of
+    the post's front matter.
+
+    Raise LabError if no trial is sealed, if a sealed trial has no record, or if its record
+    contradicts the tables. Also raise LabError if `target` contains files, unless `bench publish`
+    wrote them and nobody has changed them. After an error, `target` is unchanged.
     """
     target = target.expanduser().resolve()
     check_free(target)
@@ -95,7 +99,11 @@ def publish(
 
 
 def check_free(target: Path) -> None:
-    """Raise LabError unless `target` is new, empty, or a bundle whose files are unchanged."""
+    """Raise LabError if writing to the folder `target` could overwrite files of the user.
+
+    The folder is free if it does not exist, if it is empty, or if all of its files were written by
+    `bench publish` and are unchanged.
+    """
     if not target.exists() and not target.is_symlink():
         return
     if not target.is_dir():
@@ -139,7 +147,7 @@ def _facts(files: dict[str, Path]) -> dict[str, dict[str, object]]:
 def _provenance(
     run: RunFolder, tables: Tables, pictures: Iterable[Picture], folder: Path
 ) -> dict[str, object]:
-    """Return the provenance of a bundle: the hashes of its inputs and of its files.
+    """Return the provenance of a published folder: the hashes of its inputs and of its files.
 
     Raise LabError if a sealed trial has no record, or if its record contradicts the tables.
     """
@@ -179,8 +187,8 @@ def draw(
 ) -> tuple[Picture, ...]:
     """Draw figures of a run into `folder`, and return them with captions and descriptions.
 
-    `say` is called with a message for each figure. Figures without data are left out. The caption
-    is not drawn into the figure, because pages print it as text below the figure.
+    `say` is called with a message for each figure. A figure is left out if the run has no data for
+    it. Captions are not drawn into the figures, because pages print them as text below the figures.
     """
     case = choose(tables)
     trial_id = most_pronounced(survey(tables))
@@ -210,12 +218,12 @@ def draw(
 
 
 def _write_tables(tables: Tables, sheets: Iterable[TextTable], folder: Path) -> None:
-    """Write each table as Markdown and CSV, and the numbers of summary and trials as CSV.
+    """Write each table of texts as Markdown and CSV, and the numbers of summary and trials as CSV.
 
-    The CSV of trials has a row for each sealed trial, in the order of the run. The first column is
-    the load; the other columns are those of docs/data.md in which any trial has a value. Columns
-    with the evidence for verdicts are left out, because `verdict_reason` gives the evidence in
-    words.
+    The CSV of trials has a row for each sealed trial, in the order of the run. Its first column is
+    the load. The other columns are those of docs/data.md, without columns that have no value in any
+    trial. Columns with the evidence for verdicts are left out, because `verdict_reason` gives the
+    evidence in words.
     """
     known = [column.name for column in columns("trials")]
     kept = [name for name in known if name not in LEFT_OUT and not name.startswith(PREFIX)]

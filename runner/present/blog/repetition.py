@@ -1,4 +1,4 @@
-"""Show what is needed to repeat a run: its requests, commands, code, versions and name."""
+"""Tell the reader of a post how to repeat a run: with which requests, commands, code and versions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,9 +18,9 @@ COMMIT_LETTERS = 12
 
 
 def requests_and_code(story: Story) -> list[Block]:
-    """Return the requests, the commands, the servers' code, and the versions.
+    """Return the requests and commands of the load generators, the servers' code, and the versions.
 
-    Return nothing for a run about a user's own API.
+    Return an empty list for a run that measured the user's own API.
     """
     if story.tables.manifest.campaign.apis:
         return []
@@ -59,7 +59,8 @@ def _request_words(row: Mapping[Any, Any]) -> str:
 def _command_words(story: Story, row: Mapping[Any, Any]) -> str:
     """Return the command of a trial's load generator; return an empty text if it is unknown.
 
-    If the trial's load is divided into slices, a comment before the command says so.
+    If the trial's load is divided into slices, a comment before the command says how many times the
+    command runs in a trial.
     """
     command = story.commands.get(str(row["trial_id"]))
     if command is None or not command.arguments:

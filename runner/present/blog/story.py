@@ -1,4 +1,4 @@
-"""`Story`, from which a post is made: a run, its public facts, and its generators' commands."""
+"""Define `Story`, which contains everything from which a post about a run is made."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from runner.present.answers.findings import Row
 from runner.present.frames import Case, Tables, sealed_trials
 
 REPORTS_ONLY = ("--no-usage-report", "--quiet", "--log-output", "--summary", "--system-tags")
-"""Prefixes of k6 options that only decide what k6 reports; posts omit these options."""
+"""Beginnings of k6's options that only decide what k6 reports. Posts omit these options."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,9 @@ class Command:
     def words(self) -> str:
         """The command as a reader would type it.
 
-        Folders, the server's address, and options that only decide what is reported are left out.
-        The environment variable SCENARIO is included, because k6 scripts read it.
+        Folders and options that only decide what is reported are left out, and `server` replaces
+        the server's address. The environment variable SCENARIO is included, because k6 scripts read
+        it.
         """
         typed = [_typed(each) for each in self.arguments if not each.startswith(REPORTS_ONLY)]
         scenario = self.environment.get("SCENARIO")
@@ -50,7 +51,7 @@ class Command:
 
 
 def _typed(argument: str) -> str:
-    """Return an argument without folders, and without the address of the server."""
+    """Return an argument without folders, and with `server` as the address of the server."""
     if "://" in argument:
         return re.sub(r"^https?://[^/]+", "http://server", argument)
     if argument.startswith("--out=json="):
@@ -77,12 +78,12 @@ class Story:
 
     @property
     def case(self) -> Case | None:
-        """The trial in which a generator measured its own queue; None if there is no such trial."""
+        """The trial that shows best that a generator measures its own queue; None without one."""
         return findings.queued_case(self.tables)
 
     @property
     def load(self) -> Row | None:
-        """A trial of the load under which servers are compared first; None without such a load."""
+        """A trial of the load under which the post compares servers; None without such a load."""
         return findings.best_known_load(findings.known_ratios(self.tables), self.sealed)
 
     def phrase_of(self, load: str) -> str:

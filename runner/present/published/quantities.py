@@ -85,7 +85,7 @@ def limit_numbers(tables: Tables, cell: Counterpart) -> str:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Two functions that compute a quantity of a trial from its response times or CPU use over time.
+    """Two functions that compute a quantity of a trial from values over time, such as CPU use.
 
     The first function returns the values over time, and the second makes one number of them.
     """
