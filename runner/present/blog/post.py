@@ -135,7 +135,7 @@ class Post:
 
     @property
     def text_tables(self) -> tuple[TextTable, ...]:
-        """The tables of post and report that have a name and are therefore also written to files."""
+        """The tables of post and report that have a name. They are also written to files."""
         return tuple(
             block
             for block in (*self.blocks, *self.report)

@@ -1,4 +1,4 @@
-"""Tell the reader of a post how to repeat a run: with which requests, commands, code and versions."""
+"""Tell the reader of a post how to repeat a run, with its requests, commands, code and versions."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Draw dots in rows, with the number beside each dot. Panels in one column share their x axis."""
+"""Draw a dot plot: a row for each server, and a number beside each dot."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from runner.present.look.palette import PROBE, Identity, pale
 
 ROW_IN = 0.28
 BELOW = 0.3
-"""Distance between a server's row and the probe's marks below that row; the unit is one row."""
-LABEL_PT = 7.0  # distance between a dot and its number
-ABOVE_PT = 6.8  # distance by which the middle of the number is above the line of the range
+"""Distance of the probe's marks below a server's row, as a share of the distance between rows."""
+LABEL_PT = 7.0  # horizontal distance between a dot and its number
+ABOVE_PT = 6.8  # the middle of the number is this far above the dot and its line
 
 
 @dataclass(frozen=True, eq=False)
 class DotPanel:
     """A panel with one row for each server of its group.
 
-    `rows` has the columns of a chart's frame: y is the value of a dot, and low and high are the
-    ends of the range around this value. A server may have several dots in its row. With
-    `names_series`, the text beside each dot begins with the dot's `series`. `words` are printed
-    above the panel. `second` contains the values that a second client measured; they are drawn as
-    grey marks below the rows.
+    `rows` has the columns of a chart's frame, and each row of the frame is a dot: y is the value of
+    the dot, and low and high are the ends of the range around this value. A server may have several
+    dots. With `names_series`, the text beside each dot begins with the dot's `series`. `words` are
+    printed above the panel. `second` contains the values that a second client measured; they are
+    drawn as grey marks below the servers' dots.
     """
 
     rows: pd.DataFrame
@@ -43,7 +43,7 @@ class DotPanel:
 
 @dataclass(frozen=True, eq=False)
 class DotGroup:
-    """Panels side by side with the same servers as rows; the first server is on top.
+    """Panels that are side by side and have the same servers as rows, with the first on top.
 
     A panel is None if there are no measurements for it.
     """
@@ -56,8 +56,8 @@ class DotGroup:
 def draw_dots(chart: Chart, groups: Sequence[DotGroup], axes: Sequence[Axis]) -> Figure:
     """Return the figure, with a row of panels for each group and a column for each axis.
 
-    Panels with equal axes have equal limits, so that these panels can be compared. A linear axis
-    begins at zero.
+    Panels whose `Axis` is equal get the same limits, so that a reader can compare them. A linear
+    axis begins at zero.
     """
     longest = [server for group in groups for server in group.servers]
     every = [panel for group in groups for panel in group.panels if panel is not None]
@@ -149,7 +149,10 @@ def _fill(ax: Axes, chart: Chart, group: DotGroup, panel: DotPanel) -> None:
 
 
 def _label(ax: Axes, rows: pd.DataFrame, place: float, panel: DotPanel) -> None:
-    """Write each dot's number beside the dot, unless the next dot of the row is in the way."""
+    """Write the number of each dot beside the dot.
+
+    The number is left out if it would reach the next dot in the row.
+    """
     x_in = ax.transData.transform([(x, place) for x in rows["y"]])[:, 0] / style.figure_of(ax).dpi
     following_in = [*x_in[1:], math.inf]
     for row, here_in, next_in in zip(rows.to_dict("records"), x_in, following_in, strict=True):

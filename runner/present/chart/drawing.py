@@ -1,6 +1,6 @@
-"""Draw a chart with a panel per load, or with a panel per server and load.
+"""Draw a chart with a panel for each load, or for each server under each load.
 
-In the panel of one server, the other servers are drawn in grey behind it.
+If a server has its own panel, the lines of the other servers are drawn in grey behind its line.
 """
 
 import math
@@ -30,19 +30,22 @@ OTHERS: Any = {
 """Style of the lines of other servers, which are drawn behind the line of a panel's own server."""
 THIN: Any = (0, (4, 2))  # dash pattern of a line that leads to an unranked point
 MOST_IN_A_PANEL = 4
-"""At most this many servers share a panel; if there are more, each server has a small panel."""
+"""At most this many servers share a panel. If there are more, each server has a small panel."""
 PANELS_ACROSS = 3
-"""Number of small panels per row, for up to `MOST_IN_ROWS_OF_THREE` servers."""
+"""Number of small panels in a row if there are at most `MOST_IN_ROWS_OF_THREE` servers."""
 MOST_IN_ROWS_OF_THREE = 6
 CROWDED_ACROSS = 5
-"""Number of small panels per row, for more than `MOST_IN_ROWS_OF_THREE` servers."""
+"""Number of small panels in a row if there are more than `MOST_IN_ROWS_OF_THREE` servers."""
 FEWEST_SIZES = 3
 """Points with ranges are joined to a curve only if there are at least this many load sizes.
 
-With fewer sizes, each size has its own panel with a row per server.
+With fewer sizes, each size has its own panel with a row for each server.
 """
 NUDGE = 1.045
-"""Factor that shifts each server's points along x, so that equal ranges do not hide each other."""
+"""Factor by which the points of neighbouring servers are shifted against each other along x.
+
+Without this shift, servers with equal ranges would hide each other.
+"""
 SPARE = 1.08
 """Factor by which the y axis extends beyond the highest value."""
 SPARE_LOG = 1.3
@@ -53,7 +56,10 @@ Mark = Callable[[Axes, pd.DataFrame, Identity, str], None]
 
 
 def draw(chart: Chart) -> Figure:
-    """Return the chart as a figure; without data, return a small figure that says why."""
+    """Return the figure of a chart.
+
+    If the chart has no data, return a small figure with a sentence that gives the reason.
+    """
     with style.rc():
         if chart.frame.empty:
             figure, ((ax,),) = style.page(chart.title, "", [style.PanelRow(1, 0.5, 0.05, 0.05)])
@@ -65,9 +71,10 @@ def draw(chart: Chart) -> Figure:
 
 
 def lines_of(ax: Axes, rows: pd.DataFrame, **drawn: Any) -> None:
-    """Draw a line for each server with seaborn, interrupted wherever y is NaN.
+    """Draw a line for each server with seaborn.
 
-    seaborn alone would join the points before and after a NaN.
+    A line is interrupted wherever y is NaN. seaborn by itself would join the points before and
+    after a NaN, so each uninterrupted part is passed to it as a line of its own.
     """
     runs = rows["y"].isna().cumsum()[rows["y"].notna()]
     known = rows.loc[runs.index]
@@ -153,8 +160,9 @@ def bars(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
 def ridges(ax: Axes, chart: Chart, panel: str, bin_width: float, height: float) -> None:
     """Draw a ridge (the outline of a histogram) for each server of a panel, the first on top.
 
-    A dark line marks each server's `median`. The values of x are the centres of bins. On the
-    logarithmic axis, each bin is `bin_width` wide. An empty bin has no row in the frame.
+    A dark line marks the value in each server's column `median`. The values of x are the centres of
+    the histogram's bins. The natural logarithms of a bin's borders differ by `bin_width`. An empty
+    bin has no row in the frame. The highest ridge is `height` rows high.
     """
     curves = {
         server: rows for server, rows in chart.of_panel(panel).items() if rows["y"].notna().any()
@@ -219,11 +227,12 @@ def sheet(
     axis_in: float = 0.38,
     below_in: float = 0.26,
 ) -> dict[Facet, Axes]:
-    """Return an empty panel for each facet.
+    """Return a panel for each facet, with a heading but without data.
 
     The heading of a panel consists of the server, the load if the chart has several loads, and the
-    facet's notes. Up to `alone` panels are drawn in one column, more panels in two columns.
-    `panel_in` and `right_in` each contain a size for one column and a size for two columns.
+    facet's notes. At most `alone` panels are drawn below each other; more panels are drawn in two
+    columns. The first number in `panel_in` and in `right_in` applies to one column, and the second
+    number to two columns.
     """
     shown = chart.facets
     columns = 1 if len(shown) <= alone else 2
@@ -257,7 +266,7 @@ def sheet(
 
 
 def facets(chart: Chart, mark: Mark = band) -> Figure:
-    """Draw a panel for each server, all with the same y limits."""
+    """Draw a panel for each facet of a chart. All panels have the same y limits."""
     axes = sheet(chart)
     frame = chart.frame
     high = float(np.nanmax(frame[["y", "high"]])) or 1.0
@@ -273,7 +282,7 @@ def facets(chart: Chart, mark: Mark = band) -> Figure:
         bound = rows["series"] == (chart.dashed or None)
         lines_of(ax, rows[~own & ~bound], **OTHERS)
         lines_of(ax, rows[own & bound], color=style.INK, lw=1.0, ls=DASHED, label="bound")
-        # Draw the server's own line solid, because a dashed line in this panel means the bound.
+        # Draw the server's own line without its dashes, because the dashed line is the bound.
         mark(ax, rows[own & ~bound], replace(chart.looks[facet.server], dash="-"), facet.server)
         style.limit(ax, "y", *limits, log=chart.y.log)
         ax.set_ylabel(chart.y.label)
@@ -315,12 +324,13 @@ class _Plan:
 
 @dataclass(frozen=True)
 class Shared:
-    """A way to draw a chart in which few servers of a load share one panel.
+    """Function object that draws a chart in which the servers of a load share one panel.
 
-    The shared panel is `panel_in` high. If there are more than `MOST_IN_A_PANEL` servers, or with
-    `apart`, each server has a small panel, in which the other servers are drawn in grey behind it.
-    With `alone`, each server has a small panel without the other servers, even if the server has no
-    points. `finish` sets the scales, limits and ticks of a panel.
+    The shared panel is `panel_in` high. `mark` draws the points of a server, and `finish` sets the
+    scales, limits and ticks of a panel. A load has a small panel for each server instead of a
+    shared panel if it has more than `MOST_IN_A_PANEL` servers, or with `apart`; the other servers
+    are then drawn in grey. With `alone`, each server has a small panel without the other servers,
+    even if the server has no points.
     """
 
     panel_in: float = 2.6
@@ -426,9 +436,9 @@ def _say_nothing(ax: Axes, chart: Chart, panel: str) -> None:
 def _fill_ranking(
     axes: Sequence[Axes], chart: Chart, panel: str, curves: Lines, places: Sequence[float]
 ) -> None:
-    """Draw a panel for each x value, with a row for each server.
+    """Draw a panel for each value of x, with a row for each server.
 
-    These panels replace curves if there are too few x values for a curve.
+    These panels are drawn if there are too few values of x for a curve.
     """
     style.heading(axes[0], chart.headings[panel][0], above_in=0.34)
     top = max(float(rows["high"].max()) for rows in curves.values())

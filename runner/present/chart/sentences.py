@@ -1,8 +1,8 @@
-"""Write the alternative text of a chart, short enough to be listened to.
+"""Describe a chart in words, as alternative text for readers who do not see the figure.
 
-Following WAI's tutorial on complex images (w3.org/WAI/tutorials/images/complex), the first sentence
-names the figure, its kind and its axes. The other sentences give the values, relations and trends
-that a reader sees.
+The text follows WAI's tutorial on complex images (w3.org/WAI/tutorials/images/complex). The first
+sentence names the kind of the figure and its axes. The other sentences give the values, relations
+and trends that a reader sees. The text is short, because screen readers read it aloud.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from runner.present.look import captions
 from runner.present.look.numbers import number
 
 LIMIT = 600  # maximum length of an alternative text: about 40 seconds of speech
-Lines = Mapping[str, pd.DataFrame]  # server -> its points in a panel
+Lines = Mapping[str, pd.DataFrame]  # the points of each server in a panel, by server
 
 
 def describe(chart: Chart) -> str:
@@ -54,10 +54,11 @@ def describe(chart: Chart) -> str:
 
 
 def fit(head: str, parts: Sequence[str], noun: str) -> str:
-    """Return `head` and as many of `parts` as fit into `LIMIT` characters, at least one part.
+    """Return `head`, followed by as many of `parts` as fit into `LIMIT` characters.
 
     Each part is a sentence about one item, such as a load. `noun` is the word for such an item. If
-    some parts do not fit, the last sentence says how many items are not described.
+    some parts do not fit, the last sentence says how many items are not described. The first part
+    is always included.
     """
     for kept in range(len(parts), 0, -1):
         left = len(parts) - kept
@@ -73,7 +74,7 @@ def fit(head: str, parts: Sequence[str], noun: str) -> str:
 
 
 def _clause(chart: Chart, panel: str, *, short: bool) -> str:
-    """Return a clause with a panel's facts, its pale points, and the notes of its facets."""
+    """Return a clause about a panel: its facts, its pale points, and the notes of its facets."""
     curves = chart.of_panel(panel)
     known = {
         server: rows for server, points in curves.items() if len(rows := points.dropna(subset="y"))
@@ -98,9 +99,9 @@ def _clause(chart: Chart, panel: str, *, short: bool) -> str:
 def said(fact: Fact, known: Lines, names: Collection[str], *, short: bool = False) -> str:
     """Return a fact as a clause: `the medians are, shortest first, axum 250 ms and gin 280 ms`.
 
-    With `short`, and more than two servers, name only the first and the last server, and say how
-    many servers lie between them. The clause ends with the servers among `names` for which no value
-    is known.
+    With `short`, the clause names only the first and the last of more than two servers, and says
+    how many servers lie between them. It ends with the servers among `names` whose value is
+    unknown.
     """
     values = {
         name: value for name, rows in known.items() if math.isfinite(value := fact.value(rows))
@@ -129,10 +130,10 @@ def said(fact: Fact, known: Lines, names: Collection[str], *, short: bool = Fals
 
 
 def pale(known: Lines, *, short: bool = False) -> str:
-    """Return a clause that says which points are pale.
+    """Return a clause that says which points of a panel are pale.
 
-    With `short`, the clause only counts the pale points if some line has both pale and solid
-    points.
+    With `short`, the clause only gives the number of pale points if the line of some server has
+    both pale and solid points.
     """
     places = {
         name: list(rows.loc[~rows["solid"].astype(bool), "x"]) for name, rows in known.items()
@@ -153,10 +154,10 @@ def pale(known: Lines, *, short: bool = False) -> str:
 
 
 def grouped(texts: Mapping[str, str], form: str = "{text} ({names})", most: int = 4) -> list[str]:
-    """Return each text with the names of the servers to which it applies, most frequent text first.
+    """Return each different text with the names of the servers that have it.
 
-    `texts` maps a server's name to its text. If there are more than `most` different texts, the
-    last item only counts the servers with the remaining texts.
+    `texts` maps a server's name to its text. The text of the most servers comes first. If there are
+    more than `most` different texts, the last item only counts the servers with the other texts.
     """
     ordered = Counter(texts.values()).most_common()
     named = [

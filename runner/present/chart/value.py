@@ -1,6 +1,6 @@
-"""Define `Chart`, which describes a figure by a tidy frame with axes, words and colours.
+"""Define `Chart`, which contains a figure's data as a tidy frame, its axes, words and colours.
 
-The module also contains the registry that finds each figure by its name.
+The module also contains the registry of all figures, which can be found by name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     )  # this import takes almost a second, and only drawings need it
 
 POINT_COLUMNS = ("panel", "server", "series", "x", "y", "low", "high", "solid")
-"""Columns of a chart's frame. Each row of the frame is a point; further columns are allowed."""
+"""Columns that every chart's frame has. Each row of the frame is a point.
+
+A frame may have further columns.
+"""
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,8 @@ class Axis:
     """An axis of a chart.
 
     `words` name the axis in a sentence (`inserts answered per second`). `unit` follows a value in a
-    sentence: `/s`, or ` ms`. The values of an `even` axis are drawn at equal distances.
+    sentence: `/s`, or ` ms`. If the axis is `even`, its values are drawn at equal distances,
+    whatever they are.
     """
 
     label: str
@@ -47,18 +51,20 @@ class Axis:
     log: bool = False
     even: bool = False
     noun: str = ""
-    """What the values of the axis count, as a noun in the singular: `connection`."""
+    """Noun in the singular for what the axis counts: `connection`."""
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A clause of the description, which gives one value for each server in a panel.
+    """A value of each server in a panel, which a clause of the chart's description gives.
 
-    The servers are sorted by this value. `value` computes the value from a server's points; NaN
-    means that the value is unknown. `noun` names the value. If `text` is given, it makes the words
-    that replace value and unit. If `ends_of` names a column, the lowest and highest value of this
-    column follow in brackets. With `rising`, the server with the smallest value comes first.
-    `order` names the order in the sentence: `shortest first`.
+    - `noun` names the value in the clause.
+    - `value` computes the value from a server's points. NaN means that the value is unknown.
+    - `text` makes the words that replace the value and its `unit`, if it is given.
+    - `ends_of` names a column whose lowest and highest value follow in brackets. It may be empty.
+    - `rising` says that the server with the smallest value comes first. Otherwise the server with
+      the largest value comes first.
+    - `order` names this order in the clause: `shortest first`.
     """
 
     noun: str
@@ -73,7 +79,10 @@ class Fact:
 def extreme(
     x: Axis, y: Axis, noun: str = "highest point", *, lowest: bool = False, rising: bool = False
 ) -> Fact:
-    """Return a fact that gives the y and the x value of each line's highest (or `lowest`) point."""
+    """Return a fact that gives the y and the x value of the highest point of each server's line.
+
+    With `lowest`, the fact is about the lowest point instead.
+    """
 
     def text(rows: pd.DataFrame) -> str:
         found = rows.iloc[int(rows["y"].argmin() if lowest else rows["y"].argmax())]
@@ -89,10 +98,11 @@ def extreme(
 
 @dataclass(frozen=True, eq=False)
 class Facet:
-    """The panel of one server under one load, if each server has its own panel.
+    """The panel of one server under one load, in a chart in which each server has its own panel.
 
-    `notes` are paragraphs below the server's name; they are also part of the description. `ticks`
-    are x values with their labels (default: round numbers). `limits` are the limits of the x axis.
+    `notes` are paragraphs below the server's name. They are also part of the chart's description.
+    `ticks` maps x values to their labels; if it is empty, the ticks are at round numbers. `limits`
+    are the limits of the x axis.
     """
 
     panel: str
@@ -121,26 +131,36 @@ class Chart:
     caption: str = ""
     key: str = ""  # legend above the panels, with the meaning of marks and lines
     headings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Panel -> heading of the panel and words below the heading, for panels that servers share.
+    """The heading of each panel and the words below the heading, by panel.
 
-    If this mapping and `facets` are both empty, the heading of each panel is the panel's name.
+    Headings are used in charts in which the servers of a load share a panel. If neither headings
+    nor `facets` are given, the heading of each panel is the panel's name.
     """
     facets: tuple[Facet, ...] = ()
-    """One facet per panel and server; empty if the servers of a load share a panel."""
+    """One facet per panel and server. It is empty if the servers of a load share a panel."""
     dashed: str = ""  # the series drawn as a dashed black line, such as the offered rate
     kind: str = "Line chart"
     statistic: str = "median of the trials"
-    """Words that say in the description what a point shows; further sentences may follow."""
+    """Words that say in the chart's description what a point shows.
+
+    Further sentences may follow these words.
+    """
     pale: str = ""  # a sentence on the meaning of pale points; empty if no point can be pale
     noun: str = "load"  # a noun in the singular that says what a panel represents
     facts: tuple[Fact, ...] = ()
-    """Facts that describe each panel. If empty, the highest point of each line is described."""
+    """Facts that the description gives of each panel.
+
+    If there are none, the description gives the highest point of each line.
+    """
     nothing: str = "There is nothing to show of this load."
     """Sentence that replaces an empty panel, or the whole figure if the chart has no data."""
     draw: Callable[[Chart], Figure] | None = None
-    """Function that draws the chart; None means `drawing.facets` or `drawing.Shared()`."""
+    """Function that draws the chart.
+
+    If it is None, `drawing.facets` draws a chart with facets, and `drawing.Shared()` any other.
+    """
     describe: Callable[[Chart], str] | None = None
-    """Function that describes the chart; None means the usual description."""
+    """Function that describes the chart. If it is None, `sentences.describe` does so."""
 
     def __post_init__(self) -> None:
         if not self.headings and not self.facets:
@@ -183,11 +203,11 @@ def of_trials(
     called: str = "trial",
     **more: Any,
 ) -> Chart:
-    """Return a chart about `trials` of a run, which include failed trials.
+    """Return a chart of the points in `frame`, which were made from `trials` of a run.
 
-    If no trial is sealed, the chart has no data, only a sentence that says so. `called` is the word
-    for a trial in that sentence. The caption begins with `words`. `more` are further fields of
-    `Chart`.
+    `trials` include failed trials. If no trial is sealed, the chart has no points, but a sentence
+    that says so; `called` is the word for a trial in this sentence. The caption begins with
+    `words`. `more` are further fields of `Chart`.
     """
     if sealed_trials(trials).empty:
         return empty(title, captions.unsealed(trials, called))
@@ -204,7 +224,7 @@ def of_trials(
 
 @dataclass(frozen=True, eq=False)
 class ServerLoad:
-    """The sealed trials of one server under one load, or under one family of loads."""
+    """The sealed trials of one server in one panel, which shows a load or several related loads."""
 
     panel: str
     server: str
@@ -214,7 +234,8 @@ class ServerLoad:
 def cells(tables: Tables, trials: pd.DataFrame, by: str = "load") -> list[ServerLoad]:
     """Return a ServerLoad for each value of the column `by` and each server with sealed trials.
 
-    The result is sorted by the value of `by`, then by server.
+    The values of `by` are in the order of the trials. For each value, the servers are in the order
+    that all figures share.
     """
     sealed = sealed_trials(trials)
     groups = dict(list(sealed.groupby([by, "server"], sort=False)))
@@ -236,8 +257,8 @@ def points(
 ) -> pd.DataFrame:
     """Return the rows of a cell's curves, with the columns `POINT_COLUMNS` and `more`.
 
-    `series` is the name of the curve, or an array with a name for each point. Without points,
-    return one row of NaN.
+    `series` is the name of the curve, or an array with a name for each point. If there are no
+    points, return one row with NaN as its values.
     """
     if not np.size(x):
         x = [np.nan]
@@ -254,7 +275,7 @@ def points(
 
 
 def tidy(parts: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """Return one frame with the rows of all curves; return no rows if every y is NaN."""
+    """Return the rows of all curves in one frame. It has no rows if every y is NaN."""
     frame = (
         pd.concat(parts, ignore_index=True)
         if (parts := list(parts))
@@ -267,16 +288,17 @@ MEAN_AND_BAR = (
     "Bars are 95 % intervals of the means, or minimum to maximum of fewer than "
     f"{FEWEST_TRIALS} trials."
 )
-"""Sentence for the caption of a chart made by `mean_points`."""
+"""Sentence for the caption of a chart whose points come from `mean_points`."""
 
 
 def mean_points(
     cell: ServerLoad, column: str, by: str, solid: Callable[[pd.DataFrame], bool]
 ) -> pd.DataFrame:
-    """Return a cell's mean of `column` with its interval (`mean_of`), for each value of `by`.
+    """Return a point for each value of the column `by`, with the mean of the column `column`.
 
-    A value of `by` is left out if no trial with this value has a known `column`. `solid` receives
-    the trials with one value of `by` and decides whether their point is drawn solid.
+    The range of the point is the interval of the mean (`mean_of`). A value of `by` has no point if
+    no trial with this value has a positive value in `column`. `solid` is called with the trials
+    that have one value of `by`, and returns True if their point is drawn solid.
     """
     known = cell.trials[cell.trials[column] > 0]
     by_x = {float(str(x)): cell.trials[cell.trials[by] == x] for x in sorted(set(known[by]))}
@@ -310,9 +332,10 @@ MODULES = (
     *("published.figures", "figures.clients", "why.figures", "spikes.figures"),
     *("spikes.side_by_side", "spikes.ran_figure"),
 )
-"""Modules that register charts, in the order of a post; other modules of `figures` follow.
+"""Modules that register charts, in the order in which pages show the charts.
 
-These modules import this module, so they are imported only when the first chart is requested.
+The other modules of `figures` follow in alphabetical order. All of them import this module, so this
+module imports them only when the first chart is requested.
 """
 
 
@@ -320,10 +343,12 @@ These modules import this module, so they are imported only when the first chart
 class Registered:
     """A figure that is registered under a name.
 
-    `notebook` is the file stem of the notebook that shows the figure. `make` makes the chart from a
-    subject, and `subject` is the type of this subject: a run's tables, or one trial. `needs`
-    returns True for a run that has the kind of load that the figure shows. `table` is the heading
-    of the notebook's table that contains the same numbers, or empty if there is no such table.
+    - `notebook` is the file name, without its extension, of the notebook that shows the figure.
+    - `make` makes the chart. Its argument is the tables of a run, or one trial; `subject` is the
+      type of this argument.
+    - `needs` returns True for a run that has the kind of load that the figure shows.
+    - `table` is the heading of the table in the notebook that contains the same numbers. It is
+      empty if there is no such table.
     """
 
     name: str
@@ -353,7 +378,7 @@ def chart(
     table: str = "",
     subject: type = Tables,
 ) -> Callable[[Make], Make]:
-    """Register the function that makes a chart; see `Registered`."""
+    """Return a decorator that registers the function that makes a chart; see `Registered`."""
 
     def register(make: Make) -> Make:
         assert name not in _known, f"two figures are called {name}"
@@ -365,7 +390,7 @@ def chart(
 
 @cache
 def _places() -> dict[str, int]:
-    """Import every module that registers charts; return each module's position in a post."""
+    """Import every module that registers charts, and return its position in the order of pages."""
     figures = importlib.import_module("runner.present.figures")
     others = sorted(f"figures.{module.name}" for module in pkgutil.iter_modules(figures.__path__))
     modules = [
@@ -376,7 +401,7 @@ def _places() -> dict[str, int]:
 
 
 def charts(notebook: str = "") -> dict[str, Registered]:
-    """Return every figure by its name, or the figures of one notebook, in the order of a post."""
+    """Return all figures, or the figures of one notebook, by name and in the order of pages."""
     places = _places()
     ordered = sorted(
         _known.values(), key=lambda each: places.get(each.make.__module__, len(places))

@@ -1,4 +1,4 @@
-"""Compare two cells by a ratio with its interval or a bound, or say why that is not possible."""
+"""Compare two cells: compute their ratio or a bound of it, or give the reason why there is none."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ TOO_FEW_TRIALS = f"fewer than {FEWEST_TRIALS} trials"
 
 @dataclass(frozen=True)
 class Bound:
-    """A ratio of which only one end is known, because one of the two values is a lower bound."""
+    """A bound of a ratio, which is known because one of the two values is a lower bound."""
 
     ratio: Ratio
-    """The ratio with one open end.
+    """The ratio, with an interval that is open at one end.
 
-    If the first server's value is a lower bound, `ratio.high` is infinite. If the second server's
-    value is a lower bound, `ratio.low` is 0.
+    If the first server's value is a lower bound, the ratio may be higher, so `ratio.high` is
+    infinite. If the second server's value is a lower bound, the ratio may be lower, so `ratio.low`
+    is 0.
     """
     obstacle: Obstacle
 
 
 @dataclass(frozen=True)
 class NotComparable:
-    """The reason why two cells have no ratio."""
+    """The reason why two cells have neither a ratio nor a bound."""
 
     obstacle: Obstacle | None
-    """The obstacle to the comparison; None if the only reason is that there are too few trials."""
+    """The obstacle to the comparison. It is None if the reason is that there are too few trials."""
 
     @property
     def words(self) -> str:
@@ -57,7 +58,7 @@ def sample(trials: pd.DataFrame, quantity: Quantity) -> Sample:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """A quantity of a cell's sealed trials. Values and obstacle are computed only once."""
+    """A quantity of a cell's sealed trials. Its values and its obstacle are computed only once."""
 
     trials: pd.DataFrame
     quantity: Quantity
@@ -69,7 +70,7 @@ class Measured:
 
     @cached_property
     def obstacle(self) -> Obstacle | None:
-        """The obstacle to attributing the quantity to the server; None if there is no obstacle."""
+        """The reason why the quantity does not describe the server; None if it does."""
         return obstacle(self.trials, self.quantity)
 
 
@@ -80,10 +81,11 @@ def compare(
     confidence: float = 0.95,
     noise_floor: float = 1.0,
 ) -> Comparison:
-    """Return the ratio first / second of one quantity of two cells.
+    """Return the ratio of the first cell's quantity to the second cell's.
 
     `noise_floor` (>= 1) is the largest ratio that noise alone can cause; it widens the interval at
-    both ends. If a cell has an obstacle, the result is a bound or NotComparable (see `decide`).
+    both ends. If a cell has an obstacle, or too few trials, the result is a bound or NotComparable
+    (see `decide`).
     """
     found = ratio(first.sample, second.sample, confidence=confidence)
     widened = None if found is None else widen(found, noise_floor)
@@ -100,9 +102,9 @@ def decide(
 ) -> Comparison:
     """Return a ratio, a bound or NotComparable, depending on the obstacles of both cells.
 
-    Without obstacles, return the ratio. If the value of one cell is a lower bound and the other
-    cell has no obstacle, return a bound. Otherwise, or if there is no ratio (`found` is None),
-    return NotComparable.
+    `found` is None if there are too few trials for a ratio; return NotComparable in this case. If
+    neither cell has an obstacle, return the ratio. If the value of one cell is a lower bound and
+    the other cell has no obstacle, return a bound. Otherwise return NotComparable.
     """
     if found is None:
         return NotComparable(None)

@@ -1,4 +1,4 @@
-"""Decide whether a quantity of a cell can be attributed to the server; used by all pages."""
+"""Decide if a quantity of a cell describes the server, or find the obstacle; used by all pages."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Obstacle:
-    """The reason why a quantity of a cell cannot be attributed to the server."""
+    """The reason why a quantity of a cell does not describe the server."""
 
     kind: Kind
     limit: Limit | None = None
-    """The limit of the trials, if this limit is the obstacle."""
+    """The limit of the trials, if this limit is the obstacle; otherwise None."""
     cause: Cause | None = None
-    """The most frequent cause of an unknown limit, if `limit` is unknown."""
+    """The most frequent cause in the trials, if `limit` is `Limit.UNKNOWN`; otherwise None."""
     is_floor: bool = False
-    """True if the value is a lower bound of the server's capacity.
+    """True if the cell's value is at least a lower bound of the server's capacity.
 
-    A ratio with such a value is known only as a bound.
+    A comparison with such a value gives a bound instead of a ratio.
     """
 
     @property
@@ -56,9 +56,9 @@ class Obstacle:
 
 
 def obstacle(trials: pd.DataFrame, quantity: Quantity) -> Obstacle | None:
-    """Return the reason why a quantity of a cell's sealed trials is not due to the server alone.
+    """Return the reason why a quantity of a cell's sealed trials does not describe the server.
 
-    Return None if the quantity can be attributed to the server.
+    Return None if the quantity describes the server.
     """
     if not did_the_work(trials):
         return Obstacle(Kind.REQUESTS_FAILED)
@@ -71,23 +71,23 @@ def obstacle(trials: pd.DataFrame, quantity: Quantity) -> Obstacle | None:
 
 
 def is_the_servers(trials: pd.DataFrame, quantity: Quantity) -> bool:
-    """Return whether a quantity of a cell's sealed trials can be attributed to the server.
+    """Return True if a quantity of a cell's sealed trials describes the server.
 
-    Return False without trials.
+    Return False if there is an obstacle, or if there are no trials.
     """
     return len(trials) > 0 and obstacle(trials, quantity) is None
 
 
 def ranks_by_throughput(trials: pd.DataFrame) -> bool:
-    """Return whether the rate of a cell's sealed trials is the server's throughput."""
+    """Return True if the rate of a cell's sealed trials is the server's throughput."""
     return is_the_servers(trials, THROUGHPUT)
 
 
 def foremost(obstacles: Iterable[Obstacle]) -> Obstacle | None:
     """Return the obstacle to report, or None if there is no obstacle.
 
-    Of several obstacles, report the obstacle whose limit comes first in `Limit`. An obstacle
-    without a limit is reported only if there is no other.
+    If there are several obstacles, return the one whose limit comes first in `Limit`. An obstacle
+    without a limit is returned only if none of the obstacles has a limit.
     """
     order = [*Limit, None]
     return min(obstacles, key=lambda each: order.index(each.limit), default=None)
@@ -112,10 +112,10 @@ def _no_limit(trials: pd.DataFrame) -> Obstacle | None:
 
 
 def _sustained_without_cpu(trials: pd.DataFrame) -> pd.Series[bool]:
-    """Return a mask of the trials that sustained an offered rate, but whose CPU use is unknown.
+    """Return a mask of the trials that sustained an offered rate although CPU use is unknown.
 
-    Files that were imported from elsewhere contain such trials. Their response times are compared,
-    because there is no sign that server or generator was at a limit.
+    Such trials come from imported files. Their limit is unknown, but their response times are
+    compared, because there is no sign that server or generator was at a limit.
     """
     sustained = trials["load_model"].eq("open") & trials["dropped"].fillna(0).eq(0)
     is_imported = has_cause(trials, Cause.NO_CPU_KNOWN)
@@ -148,9 +148,10 @@ _RULES: dict[Need, Callable[[pd.DataFrame], Obstacle | None]] = {
 
 
 def _another_limit(trials: pd.DataFrame, others: set[Limit], *, is_floor: bool = False) -> Obstacle:
-    """Return an obstacle with the first of the limits `others`, in the order of `Limit`.
+    """Return the obstacle that something other than the server limited the trials.
 
-    If this limit is `UNKNOWN`, the obstacle also contains the most frequent cause.
+    Its limit is the one among `others` that comes first in `Limit`. If this limit is `UNKNOWN`, the
+    obstacle also contains the most frequent cause.
     """
     limit = next(limit for limit in Limit if limit in others)
     cause = _commonest_cause(trials) if limit is Limit.UNKNOWN else None

@@ -1,4 +1,4 @@
-"""Catalogue of the quantities that can be compared, for all pages."""
+"""Define the quantities that can be compared, and the condition that each quantity needs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ MIB = 2.0**20
 
 
 class Need(StrEnum):
-    """Condition that all trials of a cell must meet so that a quantity is due to the server alone.
+    """A condition that all trials of a cell must meet so that a quantity describes the server.
 
-    In addition, at most 1 in 1000 requests may have failed, whatever the quantity.
+    For all quantities, at most 1 in 1000 requests may have failed in addition.
     """
 
     SERVER_LIMIT = "the server was the limit of a closed load"
@@ -25,7 +25,8 @@ class Need(StrEnum):
     LIMIT_OF_A_RAMP = "the rate rose beyond what the server can do"
     """Needed by the number of inserted rows.
 
-    At lower rates, every server inserts as many rows as requested, so the number shows nothing.
+    On a ramp that a server sustains to its end, the server inserts every row that was requested. So
+    the number of rows then describes the ramp and not the server.
     """
 
 
@@ -36,24 +37,34 @@ class Quantity:
     name: str
     """Name of the quantity in claims.toml."""
     column: str
-    """Column of the trials table with the values, which are divided by `unit`."""
+    """Column of the trials table that contains the values, in the unit of the column.
+
+    It is empty if the values are computed from other tables.
+    """
     noun: str
     """Phrase that names the quantity in a sentence, for example after `axum's`."""
     heading: str
-    """Heading in tables, and label of values, with the unit."""
+    """Heading of the quantity in tables, with its unit."""
     need: Need
     more_is_better: bool = False
     quantile: float = 0.0
-    """Quantile of a response time; each trial must have enough requests for it."""
+    """The quantile if the quantity is a percentile of response times, and otherwise 0.
+
+    The quantity is compared only if each trial has enough requests for this quantile.
+    """
     unit: float = 1.0
+    """Number by which the values in the column are divided before they are compared or shown."""
     group: str = ""
     """Heading above the quantity's ratios in the report."""
     by_load: bool = True
-    """False if the quantity does not depend on the load, so that it is compared under one load."""
+    """False if the quantity does not depend on the load.
+
+    Such a quantity is compared under one load instead of under every load.
+    """
 
     @property
     def in_a_claim(self) -> str:
-        """Phrase for the quantity after the servers of a claim: `axum/gin CPU ms/request`."""
+        """The words for the quantity in a claim: `CPU ms/request` in `axum/gin CPU ms/request`."""
         return self.heading if self.need is Need.WORK and self.unit == 1 else self.noun
 
 
@@ -153,7 +164,7 @@ OF_THE_COUNTERS = (
     _once("server_rss_started_bytes", "memory once started in MiB", MIB),
     _once("server_binary_bytes", "size of the binary in MiB", MIB),
 )
-"""Counters, start-up time and sizes, which a table of the report compares between the servers."""
+"""Quantities that one table of the report compares: counters, start-up times and sizes."""
 ROWS = Quantity(
     name="rows_inserted",
     column="rows_inserted",
@@ -224,4 +235,4 @@ CATALOGUE = {
     quantity.name: quantity
     for quantity in dict.fromkeys((*OF_A_REPORT, *OF_THE_COUNTERS, *OF_TWO_RUNS, *OF_A_CLAIM))
 }
-"""Every quantity by its name."""
+"""All quantities, by name."""

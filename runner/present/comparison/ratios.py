@@ -47,9 +47,9 @@ from runner.store import Values
 from runner.verdict.limits import Cause
 
 YARDSTICKS = ("nginx",)
-"""Servers that only answer fixed bodies, and so show how much the machine can do at most.
+"""Servers that only answer with fixed bodies. Their rates show how much the machine can do.
 
-A yardstick becomes the base of a comparison only if there is no other server.
+Other servers are compared with a yardstick as the base only if the run has no better base.
 """
 FRAME_COLUMNS = (
     "quantity",
@@ -81,8 +81,7 @@ SAME_LOAD = (
     "database_share",
     "idle",
 )
-"""Trials with equal values in these columns are of the same load, apart from the share of a core.
-"""
+"""Columns that are equal for two loads that differ only in the server's share of a core."""
 LINEAR = (
     "A share of a core can stand for a whole core if the rate on the share, divided by the share, "
     "is equal to the rate on the whole core (a ratio of 1). The table has only servers that were "
@@ -92,15 +91,18 @@ LINEAR = (
 
 @lru_cache(maxsize=4)
 def frame(tables: Tables, quantities: Sequence[Quantity] = OF_A_REPORT) -> pd.DataFrame:
-    """Return one row per load, quantity, and pair of a server and its `base`.
+    """Return one row per load, quantity, and pair of the base and another server.
 
-    `ratio` says how many times better the base is: base / server for a rate, server / base for a
-    cost or a time. So the base is ahead if the ratio is above 1. `low` and `high` are the 95 %
-    interval of the ratio over sessions or blocks; an end is 0 or infinite if only a bound is known.
-    If there is no ratio, `why` gives the reason. `ours` is the geometric mean of the base, and
-    `theirs` that of the other server; the ratio is the quotient of these means. `sessions` is the
-    number of sessions or blocks that were compared. The frame is cached; callers must not change
-    it.
+    - `ratio` says how many times better the base is: base / server for a rate, server / base for a
+      cost or a time. So the base is ahead if the ratio is above 1.
+    - `low` and `high` are the ends of the ratio's 95 % interval over sessions or blocks. If only a
+      bound is known, one of them is 0 or infinite.
+    - `why` is the reason if there is no ratio, and otherwise empty.
+    - `ours` is the geometric mean of the base, and `theirs` is the geometric mean of the other
+      server. The ratio is the quotient of these means.
+    - `sessions` is the number of sessions or blocks that were compared.
+
+    The frame is cached, so callers must not change it.
     """
     order = _order(tables)
     confidence = 1 - level(tables.manifest)
@@ -160,11 +162,11 @@ def _mean_of(side: Measured) -> float:
 
 
 def disturbed(trials: pd.DataFrame) -> pd.Series[bool]:
-    """Return a mask of trials whose session is left out because other programs took CPU time.
+    """Return a mask of the trials in sessions in which other programs took too much CPU time.
 
-    Such a disturbance does not depend on the server that was measured. Therefore the session is
-    left out for all servers under that load, unless fewer than `FEWEST_TRIALS` sessions would
-    remain.
+    Such a session is left out for all servers under its load, because the disturbance does not
+    depend on the server. But no session of a load is left out if fewer than `FEWEST_TRIALS`
+    sessions would remain.
     """
     robbed = has_cause(trials, Cause.CPU_TAKEN)
     robbed &= is_sealed(trials) & trials["session"].ne("")
@@ -172,12 +174,13 @@ def disturbed(trials: pd.DataFrame) -> pd.Series[bool]:
 
 
 def incomplete(trials: pd.DataFrame) -> pd.Series[bool]:
-    """Return a mask of trials whose block lacks the sealed trial of a server under that load.
+    """Return a mask of the trials in incomplete blocks.
 
-    Ratios are computed within blocks. So an incomplete block would change the mean of a server, but
-    not the ratio. To keep means and ratio consistent, the block is left out for all servers, unless
-    fewer than `FEWEST_TRIALS` blocks would remain. A server with fewer than `FEWEST_TRIALS` sealed
-    trials has no ratio, so no block is left out because of that server.
+    A block of a load is incomplete if it lacks the sealed trial of a server. Ratios are computed
+    within blocks, so an incomplete block would change the mean of a server but not the ratio. To
+    keep means and ratios consistent, the block is left out for all servers. But no block of a load
+    is left out if fewer than `FEWEST_TRIALS` blocks would remain. A server with fewer than
+    `FEWEST_TRIALS` sealed trials has no ratio, so no block is left out because of this server.
     """
     sealed = trials[is_sealed(trials)]
     if sealed.empty:
@@ -198,7 +201,7 @@ def not_compared(tables: Tables) -> pd.Series[bool]:
     """Return a mask of the trials of disturbed sessions and of incomplete blocks.
 
     These trials are left out of the ratios, and of the means that are printed beside the ratios.
-    The mask is cached; callers must not change it.
+    The mask is cached, so callers must not change it.
     """
     is_disturbed = disturbed(tables.trials)
     rest = incomplete(tables.trials[~is_disturbed])
@@ -213,10 +216,10 @@ def compared(tables: Tables, trials: pd.DataFrame) -> pd.DataFrame:
 def _of_blocks(
     trials: pd.DataFrame, chosen: pd.Series[bool], blocks: pd.Series[Any]
 ) -> pd.Series[bool]:
-    """Return a mask of all trials whose block contains a chosen trial under the same load.
+    """Return a mask of the trials that are left out because of the `chosen` trials.
 
-    These blocks are to be left out. The mask is False for all trials of a load if this load would
-    then keep fewer than `FEWEST_TRIALS` blocks with a sealed trial.
+    If a trial is chosen, all trials of its block under the same load are left out. But no trial of
+    a load is left out if fewer than `FEWEST_TRIALS` blocks with a sealed trial would remain.
     """
     out: pd.Series[bool] = chosen.groupby([trials["load"], blocks]).transform("any")
     remaining = blocks[~out & is_sealed(trials)].groupby(trials["load"]).nunique()
@@ -227,10 +230,10 @@ def _of_blocks(
 def noise_floor(tables: Tables, load: object, column: str, *, within: bool = False) -> float:
     """Return the factor (>= 1) by which intervals of `column` are widened under a load.
 
-    The factor is the largest ratio that noise alone caused between two labels of one program (A/A).
-    It is 1 if the run has no such labels. If comparisons are made `within` sessions, the intervals
-    already include this noise (docs/method-evidence.md). So these intervals are widened only if the
-    two labels differ significantly.
+    The factor is the largest ratio that noise alone caused between two labels of one server (A/A).
+    It is 1 if the run has no such labels. If comparisons are made `within` sessions, their
+    intervals already include this noise (docs/method-evidence.md). Therefore the factor is 1 in
+    this case, too, unless the two labels differ significantly.
     """
     trials = compared(tables, tables.trials[tables.trials["load"] == load])
     factors = [1.0]
@@ -243,7 +246,10 @@ def noise_floor(tables: Tables, load: object, column: str, *, within: bool = Fal
 
 
 def between(tables: Tables, one: str, other: str) -> list[float]:
-    """Return the ratio of two servers' geometric mean rates, for each closed load that both ran."""
+    """Return the ratios of two servers' rates: one for each closed load under which both ran.
+
+    A ratio is the quotient of the geometric means.
+    """
     trials = compared(tables, tables.trials)
     trials = trials[trials["load_model"].eq("closed")]
     wide = trials.assign(log=np.log(trials["served_rps"])).pivot_table(
@@ -253,10 +259,10 @@ def between(tables: Tables, one: str, other: str) -> list[float]:
 
 
 def _with_quantity(tables: Tables, quantity: Quantity) -> pd.DataFrame:
-    """Return the sealed trials in which the quantity was measured, sorted by load and block.
+    """Return the compared trials in which the quantity was measured, sorted by load and block.
 
-    Rates are taken only from closed loads. Response times and peaks at a rate are taken only from
-    loads with a constant offered rate.
+    For a rate, only trials of closed loads are returned. For a response time, or a CPU peak at a
+    rate, only trials of loads with a constant offered rate are returned.
     """
     trials = compared(tables, tables.trials)
     known = trials["tier"].ne(CALIBRATION) & trials["objective"].eq("")
@@ -272,11 +278,11 @@ def _with_quantity(tables: Tables, quantity: Quantity) -> pd.DataFrame:
 
 
 def _counted(chosen: pd.DataFrame, zeros: pd.DataFrame, quantity: Quantity) -> pd.DataFrame:
-    """Return the trials for which ratios of a counter make sense.
+    """Return the trials from which ratios of a counter can be computed.
 
-    A load is left out if one of its trials counted zero events, because zero has no logarithm, and
-    the mean of only the other trials would be too high. If the quantity does not depend on the
-    load, only the load with the most servers is used.
+    A load is left out if one of its trials counted zero events: zero has no logarithm, and the mean
+    of the other trials alone would be too high. If the quantity does not depend on the load, only
+    the load with the most servers is used.
     """
     whole = chosen[~chosen["load"].isin(zeros["load"])]
     if quantity.by_load or whole.empty:
@@ -288,9 +294,9 @@ def _counted(chosen: pd.DataFrame, zeros: pd.DataFrame, quantity: Quantity) -> p
 def _order(tables: Tables) -> list[str]:
     """Return the servers in the order in which they are preferred as the base of comparisons.
 
-    Servers that ran under more loads come first. Of servers with equally many loads, the server
-    that takes less CPU time per request comes first; this quantity is used because it is known
-    under every load. Yardsticks come last.
+    Servers that ran under more loads come first. If two servers ran under equally many loads, the
+    server that takes less CPU time per request comes first. CPU time per request was chosen because
+    it can be compared under every load. Yardsticks come last.
     """
     trials = _with_quantity(tables, CPU_PER_REQUEST)
     wide = trials.pivot_table(index="load", columns="server", values=CPU_PER_REQUEST.column)
@@ -303,12 +309,15 @@ def _order(tables: Tables) -> list[str]:
 
 
 def words(row: Mapping[Any, Any]) -> str:
-    """Return a ratio, `2.15 [2.05–2.26]` or `at least 2.05`, or the reason why it is missing."""
+    """Return the ratio in a row of `frame` as text: `2.15 [2.05–2.26]` or `at least 2.05`.
+
+    If there is no ratio, return the reason.
+    """
     return str(row["why"]) or ratio_words(row["ratio"], row["low"], row["high"])
 
 
 def table(tables: Tables, quantities: Sequence[Quantity] = OF_A_REPORT) -> pd.DataFrame:
-    """Return the ratios as texts: one row per quantity, load and pair."""
+    """Return the ratios as a table of texts, with one row per quantity, load and pair of servers."""
     rows = []
     for row in frame(tables, quantities).to_dict("records"):
         quantity = CATALOGUE[row["quantity"]]
@@ -333,9 +342,9 @@ def table(tables: Tables, quantities: Sequence[Quantity] = OF_A_REPORT) -> pd.Da
 def linearity(tables: Tables) -> pd.DataFrame:
     """Return a table of texts that shows whether the rate is proportional to the share of a core.
 
-    There is one row per server, load and share. The row contains the ratio of (rate on the share /
-    share) to the rate on a whole core. A ratio of 1 means that the rate is proportional to the
-    share.
+    There is one row per server, load and share. For this row, the rate on the share is divided by
+    the share, and then by the rate on a whole core. A ratio of 1 means that the rate is
+    proportional to the share.
     """
     rows = []
     sealed = _with_quantity(tables, THROUGHPUT)
@@ -356,10 +365,10 @@ def linearity(tables: Tables) -> pd.DataFrame:
 def finding(tables: Tables, quantity: Quantity, tool: str = "") -> str:
     """Return the largest difference between two servers in a few words.
 
-    For example `gin takes 1.5 to 2.4 times axum's CPU time per request`. The numbers are the range
-    of the ratio over the loads, for the two servers that differ most. If `tool` is given, only
-    loads of this tool count. Only pairs whose ratio is significantly above 1 under every load are
-    considered. Return an empty text if there is no such pair.
+    For example `gin takes 1.5 to 2.4 times axum's CPU time per request`. Two servers are considered
+    only if their ratio is significantly above 1 under every load. The text names the two that
+    differ most, and gives the range of their ratio over the loads. If `tool` is given, only loads
+    of this tool count. Return an empty text if no two servers can be considered.
     """
     rows = frame(tables)
     is_asked_for = rows["quantity"].eq(quantity.name) & rows["why"].eq("")

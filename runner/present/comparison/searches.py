@@ -1,13 +1,14 @@
 """Evaluate searches for the highest arrival rate at which each server keeps an objective.
 
-Each search (of one server in one block) ends in a bracket between two rates: the highest rate at
-which the objective was kept, and the lowest rate at which it was broken. If the server was the
-limit of the step that broke the objective, or if nothing was the limit, the server's highest rate
-lies in this bracket. If the generator or the database was the limit, or if the limit is unknown,
-the server may be able to keep the objective at a higher rate, so the bracket has no upper end. The
-bracket has no upper end either if no step broke the objective. Over several searches, the median of
-the true highest rates lies between the median of the lower ends and the median of the upper ends.
-The median of the upper ends may be infinite.
+A search tests one server in one block, in steps with different rates. Its result is a bracket
+between two rates: the highest rate at which the objective was kept, and the lowest rate at which it
+was broken. The bracket contains the server's highest rate if the server was the limit of the step
+that broke the objective, or if nothing was the limit. If the generator or the database was the
+limit, or if the limit is unknown, the server may be able to keep the objective at a higher rate, so
+the bracket has no upper end. The bracket has no upper end either if no step broke the objective.
+
+Over several searches, the median of the true highest rates lies between the median of the lower
+ends and the median of the upper ends. The median of the upper ends may be infinite.
 """
 
 import math
@@ -26,9 +27,9 @@ from runner.present.statistics.inference import sure_spread
 from runner.verdict.limits import Limit
 
 LIMITS_THAT_DECIDE = (Limit.SERVER, Limit.NONE)
-"""If a step broke the objective with one of these limits, the server itself was the reason.
+"""Limits of a step with which the server itself was the reason that the objective was broken.
 
-Either the server's CPUs were full, or no program was at a limit.
+With `SERVER`, the server's CPUs were full. With `NONE`, no program was at a limit.
 """
 RANGE_ENDS = "end of the search"
 TOO_FEW_SEARCHES = "not enough trials"
@@ -50,7 +51,10 @@ WHY: dict[str, str] = {
     Limit.GENERATOR: "k6 was the limit",
     RANGE_ENDS: "the search ended there",
 }
-"""Limit of the step that broke the objective -> why the server's highest rate may be higher."""
+"""The reason why the server's highest rate may be higher than the search shows.
+
+The reasons are given by the limit of the step that broke the objective.
+"""
 
 
 @dataclass(frozen=True)
@@ -58,19 +62,19 @@ class SearchOutcome:
     """The result of one search, from its sealed steps."""
 
     low_rps: float
-    """The highest rate at which the server kept the objective; 0 if there is no such rate."""
+    """The highest rate at which the server kept the objective. It is 0 if there is no such rate."""
     high_rps: float
-    """The lowest rate at which the server itself broke the objective.
+    """The lowest rate at which the objective was broken, if the server itself was the reason.
 
-    The rate is infinite if no such rate is known.
+    Otherwise the rate is infinite, because the server's highest rate is not known to be lower.
     """
     limit: str
-    """What limited the step at the lowest rate that broke the objective.
+    """The limit of the step with the lowest rate at which the objective was broken.
 
     The text is `RANGE_ENDS` if no step broke the objective.
     """
     probe_p95_ms: float
-    """The probe's 95th percentile in the step to which `limit` belongs.
+    """The probe's 95th percentile of response times in the step whose limit is in `limit`.
 
     It is NaN if no step broke the objective.
     """
@@ -94,12 +98,12 @@ def outcome(steps: pd.DataFrame) -> SearchOutcome:
 def answers(tables: Tables) -> pd.DataFrame:
     """Return one row per search and server, with the columns `ANSWER_COLUMNS`.
 
-    Each search finds the highest rate at which the server keeps the objective. The median of these
-    rates over the searches lies between kept_rps and broken_rps. With at least six searches,
-    low_rps and high_rps are the exact 95 % interval of the median, and `confidence` is the
-    interval's coverage. With fewer searches, low_rps and high_rps are the minimum and maximum, and
-    `confidence` is NaN. A rate of 0 means that no rate kept the objective. A rate of inf means that
-    no upper end is known, usually for the reason in `why_open`.
+    A row combines the searches of all blocks. Each search looks for the highest rate at which the
+    server keeps the objective. The median of these rates lies between kept_rps and broken_rps. With
+    at least six searches, low_rps and high_rps are the ends of the median's exact 95 % interval,
+    and `confidence` is the coverage of this interval. With fewer searches, low_rps and high_rps are
+    the minimum and maximum, and `confidence` is NaN. A rate of 0 means that no rate kept the
+    objective. A rate of inf means that no upper end is known, usually for the reason in `why_open`.
     """
     rows = []
     for cell in cells(tables, tables.searches()):
@@ -127,9 +131,8 @@ def answers(tables: Tables) -> pd.DataFrame:
 def words(row: Mapping[Any, Any]) -> str:
     """Return the highest rate at which a server keeps an objective, as text.
 
-    If the upper end of this rate is unknown, the text contains the reason.
-
-    Examples: `4,120`, `at least 1,542 (k6 was the limit)`, `less than 250`, `unknown (...)`.
+    If this rate may be higher than the searches show, the text contains the reason. Examples:
+    `4,120`, `at least 1,542 (k6 was the limit)`, `less than 250`, `unknown (...)`.
     """
     kept = kept_words(row, at_least="at least", less_than="less than")
     return f"{kept} ({row['why_open']})" if math.isinf(row["broken_rps"]) else kept
@@ -147,7 +150,7 @@ def kept_words(row: Mapping[Any, Any], at_least: str, less_than: str) -> str:
 
 
 def interval(row: Mapping[Any, Any]) -> str:
-    """Return the interval as text: `3,980–4,300`.
+    """Return the interval in a row of `answers` as text: `3,980–4,300`.
 
     If only one end is known, return `≥ 3,980` or `< 4,300`; if no end is known, return `–`.
     """
@@ -159,7 +162,7 @@ def interval(row: Mapping[Any, Any]) -> str:
 
 
 def printable(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table of `answers` with its values as texts and headings for readers."""
+    """Return the table of `answers` for readers: with texts as values, and with full headings."""
     rows = table.to_dict("records")
     few = [
         f" (minimum–maximum; {TOO_FEW_SEARCHES})" * math.isnan(row["confidence"]) for row in rows
@@ -178,7 +181,10 @@ def printable(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def findings(tables: Tables) -> list[str]:
-    """Return a sentence for each search, with the servers in descending order."""
+    """Return a sentence for each load that is a search, with the highest rate of each server.
+
+    The server with the highest rate comes first.
+    """
     found = []
     for search, rows in answers(tables).groupby("search", sort=False):
         ordered = rows.sort_values(["kept_rps", "server"], ascending=[False, True]).to_dict(

@@ -1,16 +1,16 @@
-"""Compute intervals of medians, of ratios of two servers and of latency curves, over trials.
+"""Compute confidence intervals from trials: of medians, of two servers' ratio, of latency curves.
 
 With too few trials there is no interval. A ratio's interval is a Student's t interval of
 logarithms. If both servers ran in the same blocks, the interval is computed from the differences
-within blocks; otherwise it is Welch's interval for two samples. Bioequivalence is shown in this way
-(FDA 2001, Statistical Approaches to Establishing Bioequivalence). docs/decisions.md compares the
-coverage of this interval with the coverage of the usual bootstrap of log medians, and
+within blocks; otherwise it is Welch's interval for two samples. Bioequivalence of drugs is shown in
+the same way (FDA 2001, Statistical Approaches to Establishing Bioequivalence). docs/decisions.md
+compares the coverage of this interval with the coverage of the usual bootstrap of log medians, and
 tests/present/statistics/test_inference_simulated.py repeats the comparison.
 
 The distributions come from `scipy.special`. Loading it takes half a second of CPU. scipy delays the
-loading until the first use, so `bench run` pays for it only with `--until`. `scipy.stats` takes a
-second longer to load. Each docstring that mentions a function of `scipy.stats` says why that
-function is not used.
+loading until the first use, so `bench run` spends this time only with `--until`. `scipy.stats`
+takes a second longer to load. Each docstring that mentions a function of `scipy.stats` says why
+that function is not used.
 """
 
 import math
@@ -35,9 +35,9 @@ from runner.present.statistics.stats import (
 CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE
 LOOKS = (6, 9, 12, 16, 20)
-"""A run with `--until` checks after each of these numbers of sessions whether it can stop.
+"""Numbers of sessions after which a run with `--until` checks whether it can stop.
 
-Such a check is called a look.
+Each such check is called a look.
 """
 LOOK_ALPHA = 0.0155
 """Significance level of each look.
@@ -49,20 +49,20 @@ simulates the rate of wrong decisions.
 """
 POWER = 0.8
 FEWEST_TRIALS = 5
-"""Each side of a ratio needs at least this many trials; fewer do not show how much trials vary."""
-ROUNDING = 1e-12  # smaller differences between logarithms are rounding errors of equal values
-Sample: TypeAlias = "pd.Series[float]"
-"""The trials of one cell: positive values, indexed by the block of each trial.
+"""Each side of a ratio needs at least this many trials.
 
-Trials with the same index value ran in the same block.
+Fewer trials do not show how much trials vary.
 """
+ROUNDING = 1e-12  # if logarithms differ by less than this, the difference is a rounding error
+Sample: TypeAlias = "pd.Series[float]"
+"""The values of a cell's trials, which are positive. The index is the block of each trial."""
 
 
 def level(manifest: Manifest) -> float:
-    """Return the significance level of a run's decisions.
+    """Return the significance level at which a run decides.
 
-    The level of a run with `--until` is lower, because such a run tests several times (`LOOKS`),
-    and each test may err.
+    A run with `--until` has a lower level, because it tests several times (`LOOKS`) and each test
+    may err.
     """
     return LOOK_ALPHA if manifest.until else ALPHA
 
@@ -70,12 +70,14 @@ def level(manifest: Manifest) -> float:
 def sure_spread(values: ArrayLike, confidence: float = CONFIDENCE) -> Spread:
     """Return the sample median with its exact interval, for values of any distribution.
 
-    The interval runs from the j-th smallest to the j-th largest of n values. j is the largest
-    number with a coverage of at least `confidence`. The coverage, 1 - 2 P(Binomial(n, 1/2) < j), is
-    the result's `confidence`. If even the coverage from minimum to maximum is too low, the result
-    has minimum and maximum as its ends, and None as its `confidence`. At 95 %, this happens with
-    fewer than six values, because five values cover only 93.75 %. NaN are left out. Source: David &
-    Nagaraja, Order Statistics, 3rd ed., section 7.1.
+    The interval runs from the j-th smallest to the j-th largest of n values. Its coverage is
+    1 - 2 P(Binomial(n, 1/2) < j). j is the largest number for which the coverage is at least
+    `confidence`, and the result's `confidence` is this coverage.
+
+    If even the coverage from minimum to maximum is too low, the result has minimum and maximum as
+    its ends, and None as its `confidence`. At 95 %, this happens with fewer than six values,
+    because five values cover only 93.75 %. NaN are left out. Source: David & Nagaraja, Order
+    Statistics, 3rd ed., section 7.1.
     """
     known = np.sort(np.asarray(values, dtype=np.float64))
     known = known[~np.isnan(known)]
@@ -95,9 +97,10 @@ def sure_spread(values: ArrayLike, confidence: float = CONFIDENCE) -> Spread:
 
 
 def sample_of(values: Iterable[float], blocks: Iterable[Any]) -> Sample:
-    """Return the finite positive values, indexed by their blocks (numbers or names).
+    """Return the sample of a cell from the value and the block of each trial.
 
-    Other values have no logarithm, so they are left out.
+    Only finite positive values are kept, because other values have no logarithm. A block is a
+    number or a name.
     """
     known = pd.Series(list(values), index=list(blocks), dtype=np.float64)
     return known[np.isfinite(known) & (known > 0)]
@@ -110,11 +113,11 @@ def geometric_mean(sample: Sample) -> float:
 
 @dataclass(frozen=True)
 class Mean:
-    """The geometric mean of a cell's trials with its interval; all NaN if `trials` is 0.
+    """The geometric mean of a cell's trials with its interval.
 
-    The ratio of two cells is the quotient of their geometric means. Therefore reports show this
-    mean of every quantity that they compare. If `confidence` is None, there are too few trials for
-    an interval, and low and high are the minimum and maximum of the trials.
+    Reports show geometric means, because the ratio of two cells is the quotient of their geometric
+    means. If there are too few trials for an interval, `confidence` is None, and low and high are
+    the minimum and maximum of the trials. If `trials` is 0, the mean and its ends are NaN.
     """
 
     trials: int
@@ -125,9 +128,10 @@ class Mean:
 
     @property
     def half_pct(self) -> float:
-        """Half the interval's width, in percent of the mean.
+        """Half the interval's width, in percent of the mean, to be printed after `±`.
 
-        One number is enough, because the interval is symmetric on a logarithmic scale.
+        One number is enough for both ends, because the interval is symmetric on a logarithmic
+        scale.
         """
         return 100 * (math.sqrt(self.high / self.low) - 1)
 
@@ -197,7 +201,7 @@ def one_sample(logs: Floats) -> LogRatio:
 
 
 def paired(log_a: Floats, log_b: Floats) -> LogRatio:
-    """Compare logarithms within blocks.
+    """Estimate the mean difference between the logarithms of two servers within blocks.
 
     The last axis of both arguments runs over the blocks, in the same order. Intervals and p-values
     equal those of `scipy.stats.ttest_rel`. That function is not used for two reasons: its result
@@ -209,12 +213,12 @@ def paired(log_a: Floats, log_b: Floats) -> LogRatio:
 
 
 def unpaired(log_a: Floats, log_b: Floats) -> LogRatio:
-    """Compare logarithms of two samples without common blocks (Welch 1947, Biometrika 34, 28).
+    """Estimate the difference between the mean logarithms of two samples without common blocks.
 
-    The last axis of both arguments runs over the trials. Intervals and p-values equal those of
-    `scipy.stats.ttest_ind`. That function is not used for two reasons: its result lacks the
-    standard error, and it prints a warning if all trials of a side are equal, as they may be for a
-    server's memory.
+    The last axis of both arguments runs over the trials. The degrees of freedom are Welch's (1947,
+    Biometrika 34, 28). Intervals and p-values equal those of `scipy.stats.ttest_ind` for unequal
+    variances. That function is not used for two reasons: its result lacks the standard error, and
+    it prints a warning if all trials of a side are equal, as the memory of a server may be.
     """
     a = one_sample(log_a)
     b = one_sample(log_b)
@@ -234,7 +238,8 @@ class Ratio:
     `mean_a` and `mean_b` are the geometric means of the compared trials. `p` is the t test's
     p-value of the null hypothesis that the servers do not differ. `blocks` is the number of blocks
     within which the servers were compared, or 0 if they were compared as two samples. The interval
-    is computed from `standard_error` (of the log ratio) and `degrees` (of freedom).
+    is computed from `standard_error`, which is the standard error of the ratio's logarithm, and
+    from the degrees of freedom `degrees`.
     """
 
     ratio: float
@@ -321,20 +326,21 @@ def noise_floor(same: Ratio) -> float:
 
 
 def is_tie(found: Ratio, floor: float = 1.0) -> bool:
-    """Return whether a ratio shows no difference.
+    """Return True if a ratio shows no difference between two servers.
 
-    This is the case if the ratio's interval includes 1, or if it lies between 1 / `floor` and
-    `floor`, where `floor` is the noise floor.
+    This is the case if the ratio's interval includes 1, or if the whole interval lies within the
+    noise, that is between 1 / `floor` and `floor`.
     """
     return found.low <= 1 <= found.high or (1 / floor <= found.low and found.high <= floor)
 
 
 def trial_curves(latency: pd.DataFrame, q: ArrayLike) -> Floats:
-    """Return the quantiles `q` of each trial's response times, one row per trial, in ms.
+    """Return the quantiles `q` of each trial's response times in ms, with a row for each trial.
 
-    `latency` has the columns trial_id, lower_ms, upper_ms and count. The counts of all seconds are
-    added up. Therefore wrk's rows can be used, too, although they are not split into seconds. A
-    value is NaN if the trial has fewer than `REQUESTS_BEYOND` requests above the quantile.
+    `latency` has the columns trial_id, lower_ms, upper_ms and count. The rows of k6 are split into
+    seconds, and the rows of wrk are not. Both can be used, because the counts of all seconds are
+    added up. A value is NaN if the trial has fewer than `REQUESTS_BEYOND` requests above the
+    quantile.
     """
     wanted = np.atleast_1d(np.asarray(q, dtype=np.float64))
     merged = latency.groupby(["trial_id", "lower_ms", "upper_ms"], as_index=False)["count"].sum()
@@ -358,11 +364,11 @@ class Band:
 def band(curves: Floats) -> Band:
     """Return the geometric mean of curves, with Student's t interval at each point.
 
-    `curves` has one row per trial, in ms. The interval is computed from the values of trials, not
-    of requests, because the differences between trials already include the variation within a trial
-    (between seconds, and between requests that wait for each other). docs/decisions.md says why no
-    hierarchical bootstrap is used. With fewer than `FEWEST_TRIALS` trials, the band is the mean
-    with minimum and maximum.
+    `curves` has one row per trial, in ms. The interval is computed from one value of each trial,
+    not from single requests, because requests depend on each other. The differences between trials
+    already include the variation within a trial. docs/decisions.md says why no hierarchical
+    bootstrap is used. With fewer than `FEWEST_TRIALS` trials, the band is the mean with minimum and
+    maximum.
     """
     if len(curves) < FEWEST_TRIALS:
         lowest = curves.min(axis=0)

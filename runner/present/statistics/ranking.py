@@ -1,17 +1,19 @@
 """Rank servers by their trials. Servers that were not found to differ get a common letter.
 
-Every pair of servers is compared (`significance.difference_p`). Holm's correction keeps the
-probability that any pair of equal servers is called different at 5 % or less. Two servers differ if
-the corrected p-value is at most 5 %, and the ratio's interval excludes 1 and does not lie within
-the noise floor. This relation is not transitive: a may beat c while b differs neither from a nor
-from c. Therefore a ranking has:
+Every pair of servers is compared (`significance.difference_p`). Holm's correction limits the
+probability that any pair of equal servers is called different to 5 %. Two servers differ if the
+corrected p-value is at most 5 %, and the ratio's interval excludes 1 and does not lie within the
+noise floor.
 
-- letters: two servers differ if and only if they share no letter. In the example, a has the letter
-  a, b has the letters ab, and c has the letter b. Each letter stands for a set of servers in which
-  no two servers differ, and to which no other server can be added (compact letter display by
-  insertion and absorption, Piepho 2004, Journal of Computational and Graphical Statistics 13, 456);
-- ranks: the rank of a server is 1 + the number of servers that beat it. In the example, a and b
-  have rank 1, and c has rank 2.
+This relation is not transitive: server X may beat server Z although server Y differs neither from X
+nor from Z. Therefore a ranking has letters and ranks:
+
+- Two servers differ if and only if they share no letter. In the example, X has the letter a, Y has
+  the letters ab, and Z has the letter b. Each letter stands for a set of servers in which no two
+  servers differ, and to which no other server can be added (compact letter display by insertion and
+  absorption, Piepho 2004, Journal of Computational and Graphical Statistics 13, 456).
+- The rank of a server is 1 + the number of servers that beat it. In the example, X and Y have rank
+  1, and Z has rank 2.
 """
 
 from collections import Counter
@@ -36,10 +38,10 @@ from runner.present.statistics.significance import difference_p, holm
 
 @dataclass(frozen=True)
 class ServerPair:
-    """The comparison of two servers: the ratio first / second, and whether the servers differ.
+    """The comparison of two servers: the ratio first / second, and if the servers differ.
 
-    `detectable` is the smallest true ratio (> 1) that these trials would have shown with 80 % power
-    at the strictest level of Holm's correction.
+    `detectable` is the smallest true ratio (> 1) that these trials would have shown with a
+    probability of 80 %, at the strictest level of Holm's correction.
     """
 
     ratio: Ratio
@@ -61,8 +63,8 @@ class RankedServer:
 class Ranking:
     """Servers sorted by geometric mean, the best first, and the comparison of every pair.
 
-    `pairs` is keyed by two names in the order of `places`. `few` names the servers that have too
-    few trials to be ranked.
+    A key of `pairs` consists of two servers' names, with the better server first. `few` names the
+    servers that have too few trials to be ranked.
     """
 
     places: tuple[RankedServer, ...]
@@ -73,8 +75,8 @@ class Ranking:
     def transitive(self) -> bool:
         """True if the differences divide the servers into groups of equal servers.
 
-        Then the order alone says which servers differ. This is the case if any two servers differ
-        exactly when some neighbours between them in the order differ.
+        The order alone then says which servers differ: two servers differ if and only if there is a
+        difference between two neighbours from the one to the other.
         """
         names = [place.name for place in self.places]
         apart = [self.pairs[neighbours].differ for neighbours in pairwise(names)]
@@ -91,9 +93,11 @@ def rank(
     """Return the ranking of servers by their trials.
 
     Return None if fewer than two servers have at least `FEWEST_TRIALS` trials. `floor` is the ratio
-    (>= 1) that noise alone can cause: a pair is a tie if the interval of its ratio lies between
-    1 / `floor` and `floor`. A pair is also a tie if the ratio within common blocks favours the
-    server whose mean over all trials is worse, which can happen if trials failed.
+    (>= 1) that noise alone can cause: two servers are a tie if the interval of their ratio lies
+    between 1 / `floor` and `floor`.
+
+    Two servers are also a tie if the ratio within common blocks contradicts the means over all
+    trials, so that each favours another server. This can happen if trials failed.
     """
     able = {name: sample for name, sample in samples.items() if len(sample) >= FEWEST_TRIALS}
     few = tuple(name for name in samples if name not in able)
@@ -122,9 +126,9 @@ def rank(
 
 
 def letter_display(names: Sequence[str], apart: Collection[tuple[str, str]]) -> dict[str, str]:
-    """Return letters for each name, so that two names share a letter unless `apart` has the pair.
+    """Return letters for each name. Two names share no letter if and only if they are in `apart`.
 
-    Each letter stands for a set of names. The set that contains the first name gets the letter a,
+    `apart` contains the pairs of names that differ. Each letter stands for a set of names. The set that contains the first name gets the letter a,
     the next set gets b, and so on. After z come aa, bb, cc.
     """
     groups = [frozenset(names)]

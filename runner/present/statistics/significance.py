@@ -27,17 +27,18 @@ from runner.present.statistics.stats import Floats
 RESAMPLES = 9_999
 SEED = 20_261_121
 DRIFT_RESAMPLES = 1_999
-EXACT_BLOCKS = 14  # with at most this many blocks n, all 2^n permutations are tried
+EXACT_BLOCKS = 14  # with n blocks up to this number, all 2^n permutations are tried
 RESOLUTION = 10
-"""A permutation test is used only if its smallest possible p-value, times this, is within `alpha`.
+"""A permutation test is used only if its smallest possible p-value is at most `alpha` / this number.
 
 With n blocks the smallest possible p-value is 2^(1-n), which occurs if one server wins every block.
-So five blocks cannot reach 5 %, and ten blocks cannot reach the 0.14 % that Holm's correction
-requires of the best of 36 pairs. With only a few more blocks, a server would have to win almost
-every block, so the test would have little power. The factor `RESOLUTION` excludes these cases.
+Therefore five blocks cannot reach 5 %, and ten blocks cannot reach the 0.14 % that Holm's
+correction requires of the best of 36 pairs. With only a few more blocks, the test could reach the
+level, but only if a server wins almost every block, so it would have little power. The factor
+excludes these cases, too.
 """
 MAGNITUDES = ((0.147, "negligible"), (0.33, "small"), (0.474, "medium"), (math.inf, "large"))
-"""Upper bounds of |Cliff's delta|, each with the word for values below this bound.
+"""Upper bounds of the absolute value of Cliff's delta, each with the word for values below it.
 
 Source: Romano et al. 2006, Annual Meeting of the Florida Association of Institutional Research.
 """
@@ -48,9 +49,11 @@ def difference_p(a: Sample, b: Sample, alpha: float = ALPHA) -> float:
 
     Each server needs at least `FEWEST_TRIALS` trials. If the servers have common blocks, the test
     permutes the two servers within each block; otherwise it is the Mann-Whitney test. Neither test
-    assumes a distribution of the noise. `alpha` is the strictest level of Holm's correction. If
-    these tests cannot reach p-values well below `alpha` (see `RESOLUTION`), they are replaced by
-    the t test that belongs to the ratio's interval (Student's or Welch's, on logarithms).
+    assumes a distribution of the noise.
+
+    `alpha` is the strictest level of Holm's correction. With few trials, these tests cannot reach
+    p-values well below `alpha` (see `RESOLUTION`). Then the t test that belongs to the ratio's
+    interval is used instead (Student's or Welch's, on logarithms).
     """
     if logs := matched(a, b):
         return float(within_blocks(*logs, alpha))
@@ -74,17 +77,17 @@ def within_blocks(log_a: Floats, log_b: Floats, alpha: float = ALPHA) -> Floats:
 def permutation_p(differences: Floats) -> Floats:
     """Return two-sided p-values of the permutation test within blocks.
 
-    `differences` are a - b in each block (here of logarithms); the last axis runs over the blocks.
-    If the servers are equal, each difference is equally likely with the opposite sign. So p is the
-    share of the 2^n choices of signs for which the sum of the differences is at least as far from 0
-    as the observed sum. With more than `EXACT_BLOCKS` blocks, p is estimated from `RESAMPLES`
-    seeded choices and the observed choice (Phipson & Smyth 2010, Statistical Applications in
-    Genetics and Molecular Biology 9(1), 39).
+    `differences` are the differences of two servers' logarithms in each block. The last axis runs
+    over the blocks. If the servers are equal, each difference is equally likely with the opposite
+    sign. There are 2^n ways to choose the signs of n differences. p is the share of them for which
+    the sum of the differences is at least as far from 0 as the observed sum. With more than
+    `EXACT_BLOCKS` blocks, p is estimated from `RESAMPLES` seeded choices and the observed choice
+    (Phipson & Smyth 2010, Statistical Applications in Genetics and Molecular Biology 9(1), 39).
 
     `scipy.stats.permutation_test(permutation_type="samples")` returns the same exact p-values. It
-    is not used because it takes one sample per call, and from 170 times (10 blocks) to 1,100 times
-    (14 blocks) as much CPU time. With more blocks, scipy's two-sided p-value is twice the one-sided
-    p-value, so it cannot fall below 2 / (RESAMPLES + 1).
+    is not used because a call handles only one sample and takes far more CPU time: 170 times as
+    much with 10 blocks, and 1,100 times as much with 14 blocks. With more blocks, scipy's two-sided
+    p-value is twice the one-sided p-value, so it cannot fall below 2 / (RESAMPLES + 1).
     """
     observed = np.abs(differences.sum(axis=-1))
     n = differences.shape[-1]
@@ -126,10 +129,10 @@ def holm(p_values: ArrayLike) -> Floats:
     """Return p-values corrected for the number of tests in their family (the last axis).
 
     If every corrected p-value is compared with one level, the chance of any false rejection in the
-    family is at most this level. The i-th smallest of m p-values is multiplied by m + 1 - i. If the
+    family is at most this level. The i-th smallest of m p-values is multiplied by m + 1 - i. If a
     product is smaller than the corrected p-value before it, it is raised to that value (Holm 1979,
-    Scandinavian Journal of Statistics 6, 65). scipy has only `false_discovery_control`, which
-    limits something else: the share of false rejections among all rejections.
+    Scandinavian Journal of Statistics 6, 65). scipy does not have this correction. Its function
+    `false_discovery_control` limits the share of false rejections among all rejections instead.
     """
     p = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(p, axis=-1, kind="stable")
@@ -162,9 +165,9 @@ def magnitude(delta: float) -> str:
 
 @dataclass(frozen=True)
 class Drift:
-    """Spearman's rho between the order of trials and the residuals of these trials.
+    """Spearman's rho between the order of a run's trials and their values relative to the cell.
 
-    `p` is the p-value of rho, and `n` is the number of trials.
+    `p` is the p-value of rho, and `n` is the number of trials. See the function `drift`.
     """
 
     rho: float
@@ -175,17 +178,18 @@ class Drift:
 def drift(order: ArrayLike, values: ArrayLike, cells: Iterable[Hashable]) -> Drift | None:
     """Return Spearman's rho, which says how steadily values rise or fall over a run.
 
-    Return None with fewer than `FEWEST_TRIALS` usable trials, or if all residuals are equal. A
-    residual is the logarithm of a value minus the median of the logarithms of its cell. Values
-    without a logarithm and cells with a single trial are left out.
+    Rho is computed between the order of the trials and their residuals. A residual is the logarithm
+    of a value minus the median of the logarithms in its cell. Values without a logarithm and cells
+    with a single trial are left out. Return None if fewer than `FEWEST_TRIALS` trials remain, or if
+    all residuals are equal.
 
-    The p-value is computed from `DRIFT_RESAMPLES` seeded shuffles of the trials within each cell
-    and from the observed order. It is the share of these orders in which rho is at least as far
-    from 0 as in the observed order. The textbook distribution of rho is too narrow, because the
-    residuals of a cell depend on each other through the cell's median. With three trials per cell,
-    it would find a drift in 10 % of the steady runs instead of in 5 %. Therefore
-    `scipy.stats.spearmanr` is not used, and neither is `scipy.stats.permutation_test`, which
-    shuffles all trials together instead of within cells.
+    The p-value is computed from the observed order and from `DRIFT_RESAMPLES` seeded orders, in
+    which the trials of each cell are shuffled. It is the share of all these orders in which rho is
+    at least as far from 0 as in the observed order. `scipy.stats.spearmanr` is not used, because it
+    assumes that residuals are independent. But the residuals of a cell depend on each other through
+    the cell's median: with three trials per cell, it would find a drift in 10 % of the steady runs
+    instead of in 5 %. `scipy.stats.permutation_test` is not used, because it would shuffle all
+    trials together instead of within cells.
     """
     frame = pd.DataFrame({"order": order, "value": values, "cell": list(cells)})
     frame = frame[np.isfinite(frame["value"]) & (frame["value"] > 0)]
@@ -202,8 +206,8 @@ def drift(order: ArrayLike, values: ArrayLike, cells: Iterable[Hashable]) -> Dri
     if not norm:
         return None
     observed = float(at @ over)
-    # Each row is one shuffle, in which the values of each cell are in random order at the cell's
-    # own indexes.
+    # Each row is one shuffle: the indexes that belong to a cell have the residuals of this cell in
+    # random order.
     places = frame.groupby("cell", sort=False).ngroup().to_numpy()
     keys = places + np.random.default_rng(SEED).random((DRIFT_RESAMPLES, at.size))
     shuffled = np.empty_like(keys)

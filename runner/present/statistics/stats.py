@@ -15,15 +15,16 @@ from runner.model import REQUESTS_BEYOND
 Floats = NDArray[np.float64]
 
 Z_99 = NormalDist().inv_cdf(0.995)
-"""Half the width of a 99 % confidence interval, in standard errors (normal distribution)."""
+"""Half the width of a 99 % confidence interval in standard errors, for a normal distribution."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Median and range of the trials of one cell; all NaN if `n` is 0.
+    """The median of `n` values, with the two ends of their range or of a confidence interval.
 
     If `confidence` is given, low and high are the ends of a confidence interval of the median at
-    this level. Otherwise low and high are the minimum and maximum.
+    this level. Otherwise low and high are the minimum and maximum. If `n` is 0, the median and the
+    ends are NaN.
     """
 
     n: int
@@ -49,10 +50,12 @@ def histogram_quantile(
     """Return the quantiles `q` (0 to 1) of a histogram, in the unit of its bucket borders.
 
     `lower`, `upper` and `count` have one entry per bucket, in any order. The values in a bucket are
-    assumed to be evenly spread (linear interpolation, like Prometheus' `histogram_quantile`). So
-    the error is at most the bucket's width, which is 1 % in the latency table. Return NaN if the
-    histogram is empty. `scipy.stats.rv_histogram` does the same, but it needs buckets without gaps.
-    The latency table has gaps, because it has no buckets for latencies that did not occur.
+    assumed to be evenly spread (linear interpolation, like Prometheus' `histogram_quantile`).
+    Therefore the error is at most the bucket's width, which is 1 % of the value in the latency
+    table. Return NaN if the histogram is empty.
+
+    `scipy.stats.rv_histogram` does the same, but it needs buckets without gaps. The latency table
+    has gaps, because it has no buckets for latencies that did not occur.
     """
     low = np.asarray(lower, dtype=np.float64)
     high = np.asarray(upper, dtype=np.float64)
@@ -102,12 +105,13 @@ def carried_quantile(requests: float) -> float:
 
 
 def tail_error_pct(requests: float, q: float) -> float:
-    """Return the relative error of the share of requests beyond a sample's quantile `q`, in %.
+    """Return how uncertain the quantile `q` of a sample is, as a percentage.
 
-    With 99 % confidence, the true share differs from 1 - q by at most this percentage of 1 - q. The
-    formula is the normal approximation of a binomial count: z * sqrt(q (1 - q) / requests), divided
-    by 1 - q. The formula assumes that requests are independent. If the server queues requests, the
-    requests depend on each other, so the true error is larger. Return NaN if there are no requests.
+    The true share of requests beyond the measured quantile is about 1 - q. With 99 % confidence, it
+    differs from 1 - q by at most the returned percentage of 1 - q. The formula is the normal
+    approximation of a binomial count: z * sqrt(q (1 - q) / requests), divided by 1 - q. It assumes
+    that requests are independent. If requests wait for each other in a queue, they are not
+    independent, and the true error is larger. Return NaN if there are no requests.
     """
     if requests <= 0:
         return np.nan
@@ -119,9 +123,11 @@ def mlperf_requests(q: float) -> int:
 
     MLPerf allows an error of 5 % of 1 - q with 99 % confidence. This requires 262,742 requests for
     p99, and 2.65 million requests for p99.9 (Reddi et al. 2020, MLPerf Inference Benchmark, ISCA,
-    table IV), so that about 2,650 requests lie beyond the quantile. `carried_quantile` requires
-    only `REQUESTS_BEYOND` requests beyond the quantile, which means an error of 26 % with the same
-    confidence. This is enough to draw a curve, but not enough to promise a service level.
+    table IV). About 2,650 of these requests lie beyond the quantile.
+
+    `carried_quantile` requires only `REQUESTS_BEYOND` requests beyond the quantile. The error is
+    then 26 % with the same confidence. This is enough to draw a curve, but not enough to promise a
+    service level.
     """
     return round(Z_99**2 * q * (1 - q) / ((1 - q) / 20) ** 2)
 
@@ -129,13 +135,15 @@ def mlperf_requests(q: float) -> int:
 def sliding_mean(
     t_s: ArrayLike, dt_s: ArrayLike, value: ArrayLike, window_s: float
 ) -> tuple[Floats, Floats]:
-    """Return (window ends, means) of a rate over trailing windows of `window_s` seconds.
+    """Return the means of a rate over windows of `window_s` seconds, after the windows' ends.
 
-    `t_s` are the ends of the sampled intervals in rising order, `dt_s` are the lengths of the
-    intervals, and `value` is the rate in each interval. The rate is integrated and the integral is
-    interpolated, so windows need not begin or end at a sample. Only windows that lie fully inside
-    the samples are returned. The rate is constant within an interval. Therefore `scipy.integrate`
-    is not used: it would join the points by straight lines.
+    `t_s` are the ends of the sampled intervals in rising order, `dt_s` are the lengths of these
+    intervals, and `value` is the rate in each interval. A window ends at the end of each interval.
+    Its beginning need not be at the end of an interval, because the integral of the rate is
+    interpolated. Only windows that lie fully inside the samples are returned.
+
+    The rate is taken as constant within an interval. `scipy.integrate` is not used, because it
+    would join the points by straight lines.
     """
     times, integral = _integrated(t_s, dt_s, value)
     full = times[1:][times[1:] - window_s >= times[0] - 1e-9]
@@ -145,10 +153,10 @@ def sliding_mean(
 
 
 def window_means(t_s: ArrayLike, dt_s: ArrayLike, value: ArrayLike, edges: ArrayLike) -> Floats:
-    """Return the mean of a rate between neighbouring `edges`, which are seconds in rising order.
+    """Return the mean of a rate in each window between two neighbouring `edges`.
 
-    `t_s`, `dt_s` and `value` are as in `sliding_mean`. The mean is NaN for a window that does not
-    lie fully inside the samples.
+    `edges` are times in seconds, in rising order. `t_s`, `dt_s` and `value` are as in
+    `sliding_mean`. The mean is NaN for a window that does not lie fully inside the samples.
     """
     times, integral = _integrated(t_s, dt_s, value)
     at = np.asarray(edges, dtype=np.float64)
@@ -159,7 +167,7 @@ def window_means(t_s: ArrayLike, dt_s: ArrayLike, value: ArrayLike, edges: Array
 def _integrated(t_s: ArrayLike, dt_s: ArrayLike, value: ArrayLike) -> tuple[Floats, Floats]:
     """Return the borders of the sampled intervals, and the integral of the rate up to each border.
 
-    Without intervals, both arrays contain a single NaN.
+    If there are no intervals, both arrays contain a single NaN.
     """
     ends = np.asarray(t_s, dtype=np.float64)
     steps = np.asarray(dt_s, dtype=np.float64)
