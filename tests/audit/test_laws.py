@@ -146,8 +146,7 @@ FAULTS = {
         9.0,
     ),
 }
-"""Fault -> (the law that the fault breaks, a function, the smallest and the largest size of the
-fault).
+"""For each fault, the law that it breaks, a function, and the smallest and the largest size.
 
 The function takes a correct row and the size of the fault. It returns the columns to change.
 """

@@ -150,7 +150,7 @@ TAKEN_BY_H11 = {
     "a list of lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\nok",
     "another version": b"HTTP/2.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
 }
-"""Fault -> an invalid response that h11 accepts.
+"""For each fault, an invalid response that h11 accepts.
 
 If the lab read responses with h11, the checks of the contract would miss these faults.
 """

@@ -182,8 +182,10 @@ MODES: dict[tuple[str, int, int, int | None], str] = {
     ("close", 0, 40, None): "close",
     ("keepalive", 40, 40, None): "keepalive",
 }
-"""(Requested mode, number of requests that opened a connection, number of requests that had a
-connection, number of connections that the users may hold) -> observed mode.
+"""Loads, each with the mode that must be observed.
+
+A load is (requested mode, number of requests that opened a connection, number of requests that had
+a connection, number of connections that the users may hold).
 """
 
 

@@ -88,7 +88,7 @@ WRONG = {
     "no number as status": ("http_reqs", '"status":"', '"status":"x'),
     "no status": ("http_reqs", '"status":"', '"other":"'),
 }
-"""Fault -> metric of the line to damage, a pattern of the text to replace, and the new text."""
+"""For each fault, the metric of the line to damage, a pattern, and the text that replaces it."""
 
 
 @pytest.mark.parametrize("name", WRONG)

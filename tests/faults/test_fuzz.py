@@ -133,7 +133,7 @@ FILES: dict[str, tuple[st.SearchStrategy[str], Callable[[Path], object]]] = {
     "axum/server.toml": (mangled(SERVER_TOML), lambda path: read_server(path.parent)),
     "mine.toml": (mangled(*CAMPAIGNS), lambda path: plan_trials(load_campaign(str(path)), SERVERS)),
 }
-"""File name -> the texts that the file may contain, and the function that reads the file."""
+"""For each file name, the texts that the file may contain, and the function that reads the file."""
 
 
 @pytest.mark.parametrize("name", FILES)

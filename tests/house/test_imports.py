@@ -55,7 +55,7 @@ ROOMS = {
         "why",
     ),
 }
-"""Room of `present` -> the other rooms of `present` that its modules may import."""
+"""For each room of `present`, the other rooms of `present` that its modules may import."""
 ALLOWED = {
     "planning": (
         *("generator_traits", "shapes", "flat", "manifest", "model", "places", "profiled", "store"),
@@ -81,7 +81,7 @@ ALLOWED = {
         (),
     ),
 }
-"""Room or module whose imports are restricted -> the rooms and modules that it may import."""
+"""For each room or module with restricted imports, the rooms and modules that it may import."""
 
 
 def imported(path):

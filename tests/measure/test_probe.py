@@ -329,7 +329,7 @@ WHOLE = {
     "trailers": (CHUNKED + b"a\r\n0123456789\r\n0\r\nDigest: x\r\n\r\n", (200, True)),
     "early hints": (b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + ANSWER, (200, True)),
 }
-"""Name -> the bytes of an answer, with its status, and with True if the connection is kept.
+"""For each name, the bytes of an answer, its status, and whether the connection is then kept.
 
 Source: RFC 9112, sections 6.3, 7.1 and 9.3.
 """

@@ -29,7 +29,7 @@ from runner.store import RunFolder, decode
 DATA = ROOT / "data"
 RUNS = ("sample", "all", "seeds")
 LATER = {"share": 1.0, "database_share": 1.0, "idle": "polling", "slices": None}
-"""Column that the oldest run lacks -> the value that was in effect in that run."""
+"""For each column that the oldest run lacks, the value that was in effect in this run."""
 FROM_THE_RESULT = {"duration_s", "slices", "mode"}
 """Columns of the table of trials that contain the measured value instead of the cell's value."""
 

@@ -29,7 +29,7 @@ export default function () {
 
 
 PATHS = {"GET /items/{id}": "/items/", "GET /flaky": "/flaky"}
-"""Endpoint -> a text that the URLs of this endpoint, and no other URLs, contain."""
+"""For each endpoint, a text that only the URLs of this endpoint contain."""
 
 
 @pytest.fixture(scope="module")

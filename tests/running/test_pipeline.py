@@ -185,7 +185,7 @@ FAULTS = {
     ],
     CLOSE: [("close-mode-keeps-alive", "7 close mode proven by accepted connections")],
 }
-"""Trial -> the faults to cause in it, each with the message that the record must contain."""
+"""For each trial, the faults to cause in it, each with the message that its record must contain."""
 
 
 @pytest.mark.fault(

@@ -53,7 +53,7 @@ ALONE = {K6: campaign_of(K6_LOAD)} | {
     trial: campaign_of({**WRK_LOAD, "connections": [4], "modes": [trial.rpartition("-")[2]]})
     for trial in (WRK, CLOSE)
 }
-"""Trial id -> a campaign that has only this trial."""
+"""For each trial id, a campaign that has only this trial."""
 
 
 def make(root: Path, repeats: int = 1, campaign: str = CAMPAIGN) -> Path:

@@ -57,7 +57,9 @@ RUNS: dict[str, Callable[[Path], Path]] = {
     "published": synthetic_published.build,
     "probed": partial(synthetic_rates.build, blocks=2, rates=False),
 }
-"""Name -> function that builds a run. Tests share the run, so no test may change the run's files.
+"""Functions that build runs, by the name of the run.
+
+Tests share the runs, so no test may change the files of a run.
 
 A name that is not in this dict is the name of a run in data/.
 """

@@ -53,7 +53,7 @@ MODULES = {
         *("runner.importing.opening", "runner.audit.page", "runner.present.notebook.pages"),
     ),
 }
-"""Kind of a program -> modules that are imported before the fork, with all that they import.
+"""For each kind of program, the modules that are imported before the fork.
 
 The imported modules of `runner` are then forgotten, so that each fork imports them again.
 """
@@ -63,14 +63,14 @@ FREE = {"BENCH_DATA", "BENCH_ROOT", "COLUMNS", "DOCKER_HOST", "JPY_PARENT_PID", 
 }
 """Environment variables that no module reads while it is imported."""
 ALONE = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
-"""Environment variables that keep imports from starting threads, because a fork would lack them."""
+"""Environment variables with which imports start no threads; a fork would not have the threads."""
 WHILE_IMPORTED = {
     BENCH: ALONE,
     KERNEL: {**ALONE, "MPLBACKEND": "module://matplotlib_inline.backend_inline"},
 }
-"""Kind of a program -> environment variables that are set only during the imports.
+"""For each kind of program, environment variables that are set only during the imports.
 
-A kernel of a notebook that is really started sets MPLBACKEND by itself.
+MPLBACKEND is among them, because a notebook's kernel that is started, not forked, also sets it.
 """
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 REQUEST_BYTES = 2**17

@@ -124,4 +124,4 @@ WORLDS: dict[str, tuple[World, World]] = {
     ),
     "counters-race": (World(miscounted=("gin",)), World()),
 }
-"""Claim -> a world in which the claim holds, and a world in which it does not hold."""
+"""For each claim, a world in which the claim holds, and a world in which it does not hold."""

@@ -35,7 +35,7 @@ CAPACITY_RPS = {
     "echo": 3600.0,
     "fiber": 4700.0,
 }
-"""Server -> the highest number of inserts/s that it answers (5400 for a server not listed)."""
+"""The highest number of inserts/s that each server answers. A server not listed answers 5400."""
 POOL = 50
 POOLS = (4, 16, 64, 256, 500)
 POOL_SHARE = {
@@ -46,7 +46,7 @@ POOL_SHARE = {
     500: 0.88,
     50: 1.0,
 }
-"""Size of the pool -> the server's rate with this pool, as a share of the server's capacity."""
+"""For each size of the pool, the server's rate as a share of the server's capacity."""
 WRK_S = 10.0
 
 POOL_FULL = (

@@ -10,7 +10,7 @@ US = {
     "axum": {"kernel network": 14.0, "HTTP": 4.0, "unknown": 0.2},
     "gin": {"kernel network": 20.0, "HTTP": 9.0, "unknown": 0.3},
 }
-"""Server -> kind of work -> µs per request."""
+"""CPU time per request in µs, by server and then by kind of work."""
 LOAD = "wrk-matrix-c100-keepalive"
 SLICES = range(1, 7)
 TIMELINE_S, WINDOW_S, SAMPLE_MS = 12.0, 0.05, 2.0

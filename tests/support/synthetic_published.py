@@ -39,7 +39,7 @@ RAN = {
     **dict.fromkeys(MATRIX, ("axum", "actix", "gin", "nginx")),
     **dict.fromkeys((*CLOSED, "static-ramp", "insert-ramp"), ("axum", "gnet")),
 }
-"""Load -> the servers that have trials of this load in every world."""
+"""For each load, the servers that have trials of this load in every world."""
 FULL = "server used 97 % of its CPUs, generator 50 % of its own (peak 60 %)"
 VERDICTS = {load: "offered" if load in OPEN else "server-bound" for load in LOADS}
 Key = tuple[str, str, str]
@@ -65,11 +65,12 @@ class World:
     The server can be any server of `synthetic_run.NINE`.
     """
     first_second: Mapping[str, float] = field(default_factory=dict)
-    """Server -> the factor by which response times in the first second of a ramp are multiplied."""
+    """For some servers, a factor for the response times in the first second of a ramp."""
     unsteady: Mapping[str, float] = field(default_factory=dict)
-    """Server -> how much more its response times and CPU use vary within a ramp.
+    """For some servers, by how much their response times and CPU use vary more within a ramp.
 
-    The number is added to 0.02, which is the usual standard deviation of the logarithms.
+    The number is added to 0.02, which is the usual standard deviation of the logarithms of these
+    values.
     """
     miscounted: tuple[str, ...] = ()
     """Servers whose own count of requests is too low."""

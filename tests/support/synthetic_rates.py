@@ -23,7 +23,7 @@ from synthetic_run import (
 RATES_RPS = (250.0, 500.0, 1000.0, 2000.0, 3000.0, 4000.0, 5000.0, 6000.0, 8000.0)
 STEP_S = 10.0
 CAPACITY_RPS = {"axum": 7500.0, "gin": 4500.0, "echo": 3500.0}
-"""Server -> its service rate in requests/s.
+"""The service rate of each server, in requests/s.
 
 Each server is simulated as one queue with random arrivals and service times (M/M/1). A server that
 is not listed has a service rate of 20,000, which is higher than all offered rates.

@@ -38,8 +38,9 @@ NINE = {
     "gnet": ("Go", "gnet", 38.0, 242.0),
     "nethttp": ("Go", "net/http", 78.0, 275.0),
 }
-"""Server -> its language, its framework, its CPU use under k6 in % of a core, and its median
-latency under k6 in ms.
+"""For each server, its language, its framework, and its CPU use and median latency under k6.
+
+The CPU use is in % of a core, and the latency in ms.
 """
 
 

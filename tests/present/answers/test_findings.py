@@ -161,9 +161,9 @@ def in_sessions(tables: Tables) -> Tables:
 
 @pytest.mark.parametrize(("shift", "wider"), [(1.0, False), (1.03, True)])
 def test_two_labels_widen_an_interval_only_if_they_differ(six, shift, wider):
-    """In a run in sessions, a second label of gin widens an interval only if the two labels differ.
+    """A second label of gin may widen the interval of the ratio of axum to gin.
 
-    The interval is the interval of the ratio of axum to gin.
+    In a run in sessions, it widens this interval only if the two labels of gin differ.
     """
     alone = row_of(in_sessions(six))
     found = row_of(with_twin(in_sessions(six), shift, noise=0.002))

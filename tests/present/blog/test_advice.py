@@ -1,7 +1,7 @@
 """Tests of a post's advice on which server to take.
 
-For each server, the advice counts the loads under which no other server was better. It names the
-servers for which these loads are the largest share of their loads.
+For each server, the advice computes under which share of its loads no other server was better. It
+names the servers with the largest share.
 """
 
 import numpy as np

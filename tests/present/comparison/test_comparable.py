@@ -34,7 +34,7 @@ RUNS = ["three", "five", "six of wrk", "database", "rates", "published", "sample
 
 
 def cells(tables):
-    """Return (load, server) -> the sealed trials that are compared.
+    """Return the sealed trials that are compared, by load and server.
 
     Trials of searches for a highest rate are left out.
     """

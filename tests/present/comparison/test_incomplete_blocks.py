@@ -39,7 +39,7 @@ def failed(
 
 
 def left_out(trials: pd.DataFrame) -> dict[str, set[int]]:
-    """Return load -> the numbers of the blocks that are left out.
+    """Return the numbers of the blocks that are left out, by load.
 
     Check that each of these blocks is left out for all servers of the load.
     """

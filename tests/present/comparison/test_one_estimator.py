@@ -28,7 +28,7 @@ RUNS = ["sample", "all", "seeds"]
 
 
 def of_runs(*counts: int) -> list[tuple[str, int]]:
-    """Return (run, count) for each of RUNS: how many ratios a test must find there at least."""
+    """Return each of RUNS with the number of ratios that a test must find in it at least."""
     return list(zip(RUNS, counts, strict=True))
 
 
@@ -40,7 +40,7 @@ HEADINGS = {
     P50.noun: "p50, ms",
     P99.noun: "p99, ms",
 }
-"""Quantity in the table of ratios -> its column in the summary."""
+"""For each quantity in the table of ratios, the column of the summary that has this quantity."""
 
 
 class Rounded(NamedTuple):

@@ -307,9 +307,9 @@ def test_headings_say_how_a_load_was_driven(tables: Tables) -> None:
 READ = {"three": FIGURES, "database": FIGURES | STORED}
 READ |= dict.fromkeys(("rates", "nine rates", "gin's rates"), charts("rates"))
 READ |= dict.fromkeys(("published", "sample"), charts("published"))
-"""Run -> the figures that are drawn here with its data.
+"""For each run, the figures that the tests of this module draw with the run's data.
 
-test_themes.py draws the other figures of the sample, and those of the run of nine servers.
+test_themes.py draws the other figures of the sample, and the figures of the run of nine servers.
 """
 
 
@@ -394,8 +394,10 @@ ODD = {
     "single server with a database": (stored, ALONE, set()),
     "unknown language with a database": (stored, {"servers": LONG}, set()),
 }
-"""What is odd about a run -> (function that builds the run, the function's arguments, names of the
-figures that must say that the run has no data for them).
+"""Runs that lack something. Each key says what is odd about the run.
+
+Each value has the function that builds the run, the function's arguments, and the names of the
+figures that must say that the run has no data for them.
 """
 
 

@@ -40,9 +40,9 @@ RUNS = {
     "verdict": ("probed",),
     "endpoints": ("script",),
 }
-"""Notebook -> the runs from which its figures are drawn.
+"""For each notebook, the runs from which the notebook's figures are drawn.
 
-The figures of all other notebooks are drawn from the sample.
+The figures of notebooks that are not listed here are drawn from the sample.
 """
 RUNS_OF = {
     "ratios": ("sample", "five"),
@@ -51,9 +51,9 @@ RUNS_OF = {
     "why-categories": ("profiled",),
     "cpu-spikes-ran": ("profiled",),
 }
-"""Figure -> the runs from which it is drawn, instead of the runs of its notebook.
+"""For each figure, the runs from which the figure is drawn instead of the runs of its notebook.
 
-These are the figures for which the runs in `RUNS` lack data.
+Only figures for which the runs in `RUNS` lack data are listed here.
 """
 CASES = [
     (run, name)
@@ -246,9 +246,10 @@ VISION = {
         [0.004733, 0.691367, 0.303900],
     ],
 }
-"""Kind of vision -> matrix from linear RGB to the linear RGB that people with this vision see.
+"""For each kind of vision, the matrix that converts linear RGB to what people with it see.
 
-The matrices are those of Machado, Oliveira and Fernandes (2009) for severity 1.0.
+The result is linear RGB, too. The matrices are those of Machado, Oliveira and Fernandes (2009) for
+severity 1.0.
 """
 # smallest distance in CIELAB that two colours of servers must have
 LEAST_APART = {"normal": 18, "protanopia": 18, "deuteranopia": 18, "tritanopia": 16}

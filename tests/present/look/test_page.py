@@ -178,9 +178,9 @@ SECTIONS = {
         "Title|Stays|Full|shown|Words|Only words."
     ),
 }
-"""Cells of a notebook -> the texts of its page, both separated by `|`.
+"""The cells of each notebook, and the texts that the notebook's page must have.
 
-If there is no content below a heading, the heading and the words below it are left out. A heading
+Both cells and texts are separated by `|`. If there is no content below a heading, the heading and the words below it are left out. A heading
 stays if one of its subheadings stays.
 """
 

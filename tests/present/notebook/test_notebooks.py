@@ -39,7 +39,7 @@ from runner.store import find_run
 CELLS = ("distributions", "cpu-by-rate", "cpu-of-a-trial", "wrk-matrix", "percentiles-over-time")
 EXPLORED = tuple(f"explore-{cell}" for cell in CELLS)
 PARAMETERS = {"compare": {"run_a", "run_b"}, "history": {"runs"}, "audit": {"files"}}
-"""Notebook -> its parameters, for the notebooks that are not about a single run."""
+"""The parameters of the notebooks that are not about a single run, by notebook."""
 FIGURES = charts("report").keys() - {"cpu-peaks", "ratios"}
 """The figures of the report for which the synthetic sample has data.
 
@@ -153,7 +153,7 @@ def test_a_wrong_parameter_is_one_sentence_and_an_error(lab, tmp_path, parameter
 
 @pytest.fixture(scope="module")
 def report(in_lab: Path) -> dict[Path, list[str]]:
-    """Build the pages of the sample; return page -> names of the page's figures."""
+    """Build the pages of the sample; return the names of each page's figures, by page."""
     return notebooks.build_report(find_run("sample"))
 
 
@@ -297,9 +297,9 @@ def test_a_figure_without_data_is_left_out(name, is_shown, in_lab):
 
 
 def explored(notebook: Path) -> dict[str, tuple[bool, str]]:
-    """Return name of a cell -> (whether the cell shows a picture, the words that the cell shows).
+    """Return what the cells of CELLS show, by the name of the cell.
 
-    The cells are those of CELLS.
+    The values are pairs: whether the cell shows a picture, and the words that the cell shows.
     """
     cells = {
         cell.id: cell.outputs

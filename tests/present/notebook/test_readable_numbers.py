@@ -123,7 +123,10 @@ def test_numbers_in_drawn_figures_are_those_of_a_person(run: str) -> None:
 
 
 def explored(run: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[set[str], str]]:
-    """Return figure -> (unreadable numbers, alt text), for the page that explores a run."""
+    """Return the unreadable numbers and the alt text of each figure of the exploring notebook.
+
+    The keys are the names of the figures.
+    """
     found: dict[str, tuple[set[str], str]] = {}
 
     def keep(_: object, name: str, figure: Figure, alt: str) -> None:

@@ -89,9 +89,10 @@ def test_every_claim_has_worlds_and_every_source_a_claim() -> None:
 
 
 def test_only_the_servers_own_quantities_are_always_compared() -> None:
-    """CPU time per request and memory are compared whichever side was the limit.
+    """CPU time per request and memory are compared no matter which side was the limit.
 
-    They measure the server's own work. No other quantity does.
+    The reason is that these two quantities measure the server's own work. For claims, no other
+    quantity is compared under any limit.
     """
     found = {name for name, quantity in CLAIM_QUANTITIES.items() if quantity.need is Need.WORK}
     assert found == {"server_cpu_ms_per_request", "server_rss_peak_bytes"}
@@ -498,7 +499,7 @@ COMPARISONS = {
     "at most a ratio above": (HIGHER, AT_MOST, dict.fromkeys((ABOVE, BELOW, BETWEEN), BORDER)),
     "at most a ratio below": (LOWER, AT_MOST, {ABOVE: BEYOND, BELOW: WITHIN, BETWEEN: BEYOND}),
 }
-"""Name of a comparison -> (ratio, ends of the ratio's interval, finding for each claim)."""
+"""Comparisons by name: a ratio, the ends of its interval, and what is found for each claim."""
 
 
 @pytest.mark.parametrize("name", COMPARISONS)
@@ -545,7 +546,7 @@ PARTS = {
     CLOSE: ClaimPart("", finding=BORDER),
     ABSENT: ClaimPart(""),
 }
-"""Outcome -> a comparison that has this outcome."""
+"""For each outcome, a comparison that has this outcome."""
 TRIPLES = list(itertools.combinations_with_replacement(OUTCOMES, 3))
 
 

@@ -192,8 +192,9 @@ STEADY = {
     "log-normal": (lambda rng: 20 + 10 * np.exp(rng.normal(0, 1, WINDOWS)), 20),
     "jobs of 20 ms, seldom": (seldom, 40),
 }
-"""Kind of noise -> (function that draws the CPU use of a trial, how many of TRIALS drawn trials may
-have a spike).
+"""For each kind of noise, a function that draws the CPU use of a trial, and a number of trials.
+
+Of TRIALS trials that the function draws, at most this number may have a spike.
 """
 
 

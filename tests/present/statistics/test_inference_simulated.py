@@ -40,9 +40,9 @@ USUAL: dict[str, Draw] = {
     "t with 3 degrees": lambda rng, shape: rng.standard_t(3, shape) / np.sqrt(3),
     "Laplace": lambda rng, shape: rng.laplace(size=shape) / np.sqrt(2),
 }
-"""Name -> a function that draws noise of logarithms, in units of NOISE.
+"""For the name of each distribution, a function that draws noise of logarithms from it.
 
-The distributions have light or heavy tails.
+The unit of the noise is NOISE. The distributions have light or heavy tails.
 """
 ODD: dict[str, Draw] = {
     "one in ten five times as far": lambda rng, shape: (

@@ -236,7 +236,7 @@ TESTS: dict[str, Callable[..., float]] = {
     "welch": lambda a, b: stats.ttest_ind(a, b, equal_var=False).pvalue,
     "mann-whitney": mann_whitney_p,
 }
-"""Name of a test -> a function that returns the test's p-value for the logarithms of two sides."""
+"""For the name of each test, a function from the logarithms of two sides to the test's p-value."""
 
 
 @pytest.mark.parametrize(

@@ -53,9 +53,10 @@ def drawn(svg):
 
 
 def nanoseconds(profiles, server):
-    """Return (depth, function) -> nanoseconds, as programs that read folded stacks compute them.
+    """Return the CPU time of each function at each depth, in ns, by (depth, function).
 
-    The time of a function contains the time of the functions that it calls.
+    The times are computed in the way of programs that read folded stacks. The time of a function
+    contains the time of the functions that it calls.
     """
     found = Counter()
     for line in folded(profiles.stacks_of(server, LOAD)).splitlines():

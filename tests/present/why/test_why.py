@@ -18,8 +18,8 @@ PLACES = (1, 2, 5, 6, 9, 10)
 def profiles_of(us, noise=0.0, seed=1):
     """Return profiles of servers with known CPU times.
 
-    `us` maps server -> category -> mean CPU time per request, in µs. `noise` is the standard
-    deviation of this time between slices, in µs.
+    `us` has the mean CPU time per request in µs, by server and then by category. `noise` is the
+    standard deviation of this time between slices, in µs.
     """
     random = np.random.default_rng(seed)
     stacks, slices = [], []
