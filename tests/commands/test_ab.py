@@ -21,7 +21,8 @@ WORK = {
 def profiled(monkeypatch):
     """Return a function that replaces the profiles of all runs.
 
-    The new profiles are those of the given servers in WORK; without servers, there are no profiles.
+    The function takes names of servers. Runs then have profiles of these servers, with the values
+    in WORK. If it gets no name, runs have no profiles.
     """
 
     def give(*servers):

@@ -32,7 +32,8 @@ Built = tuple[Server, list[str]]
 WHOLE_CHECK_S = 30
 """How long the check of the whole contract may take, in seconds.
 
-It is twice the limit for an idle machine, because other tests may run at the same time.
+This is twice the time that is allowed on an idle machine, because other tests may run at the same
+time.
 """
 
 

@@ -41,14 +41,15 @@ pytestmark = pytest.mark.timed
 SEED = 20261121
 SMALL_JUNK = Junk(requests=400, abandoned=100)
 RECOVER_WITHIN_S = 1.5
-"""SMALL_JUNK and RECOVER_WITHIN_S make the longest checks short.
+"""Smaller values than the contract's, which shorten the longest checks.
 
-The test server is slow, and the rules that are checked do not depend on sizes and times.
+The checks would take long, because the test server is slow. Smaller values suffice, because the
+rules that are checked do not depend on sizes and times.
 """
 AT_ONCE = 8
 """Number of servers that are checked at the same time, each in a process of its own.
 
-It may exceed the number of CPUs, because the checks mostly wait.
+This number may exceed the number of CPUs, because the checks mostly wait.
 """
 
 SECTIONS: dict[str, Callable[[Server, FaultyServer, MemoryDatabase], Rows]] = {

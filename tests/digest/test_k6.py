@@ -321,7 +321,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
 
 
 def closed_loop(users, seconds, mean_ms, busy=1.0, seed=1):
-    """Return when the iterations of a closed load end (in ns), and how long they take (in ms).
+    """Return the ends (in ns) and the durations (in ms) of the iterations of a closed load.
 
     Each user waits for an answer and then pauses, so that the user is busy for the share `busy` of
     the time.

@@ -1,5 +1,6 @@
-"""Tests of `make chaos`: it must notice each broken promise, because otherwise a run of it without
-errors would prove nothing.
+"""Tests of `make chaos`, which must notice each broken promise.
+
+Otherwise it would prove nothing that `make chaos` ends without errors.
 """
 
 import json

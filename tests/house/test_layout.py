@@ -16,7 +16,7 @@ OF_PRESENT = {
     path.name for path in (ROOT / "runner" / "present").iterdir() if (path / "__init__.py").exists()
 }
 OWN_SUBJECTS = {"docs", "faults", "house", "setup", "store", "support", "truth"}
-"""Folders of tests/ that are not named after a room of `runner/`: they test something else."""
+"""Folders of tests/ without a room of the same name in `runner/`; they test something else."""
 
 
 def imported(path: Path) -> set[str]:

@@ -60,7 +60,7 @@ def fake(tmp_path, monkeypatch):
 
 
 def sleep(_seconds):
-    """Return at once; nothing changes on the fake machine."""
+    """Return without waiting, because nothing changes on the fake machine meanwhile."""
 
 
 def warnings(root, placement=APART, connections=3000, opened=120_000, sleep=sleep):

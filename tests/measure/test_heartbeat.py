@@ -168,7 +168,7 @@ def test_a_runner_that_was_stopped_itself_blames_no_host():
 def test_the_loss_of_a_host_ends_the_wait_for_another():
     """If one host is lost, the runner stops waiting for the answer of another host.
 
-    Otherwise it would wait for an hour, until the load of the other host ends.
+    Otherwise the runner would wait for an hour, until the load of the other host ends.
     """
     vigil = Vigil(lambda _: None)
     lines = {name: Line() for name in ("generator 1", "generator 2")}

@@ -232,7 +232,7 @@ def used_by(
 
 
 def test_a_server_at_a_foreign_quota_is_the_limit():
-    """A server that uses all of a quota which the lab did not set is the limit.
+    """If a server uses up a quota that the lab did not set, the server is the limit.
 
     The verdict's reason must name the quota.
     """

@@ -168,7 +168,7 @@ def test_a_group_counts_time_throttling_memory_and_threads(
 
 
 def opened(path):
-    """Return how many times this process has the file at `path` open.
+    """Return the number of times that this process has opened the file at `path` and not closed it.
 
     Other files are not counted, because other tests may open and close them meanwhile.
     """
@@ -399,8 +399,8 @@ def test_cpu_is_read_at_every_tick_until_the_end(sampling):
 def test_the_sampler_takes_two_percent_of_a_core_at_most(sampling):
     """The sampler uses at most two percent of a core.
 
-    `make bench-sampler` measures a quarter of this limit. The limit is so much higher because the
-    sampler is slower on machines on which other programs use the caches, too.
+    The limit is four times what `make bench-sampler` measures, because the sampler is slower on
+    machines on which other programs use the caches, too.
     """
     with running(FAMILY.format(children=20), lines=21) as database, running(BUSY) as server:
         sampling.add("server", server.pid)

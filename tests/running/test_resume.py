@@ -60,8 +60,8 @@ def copied(finished):
 def resumed(finished, bench, monkeypatch):
     """Return a function that resumes a run in this process, and checks exit code and message.
 
-    It is only for runs in which nothing is measured, because no trial is left or because resuming
-    is refused.
+    The function must be called only for runs in which no trial is measured, because no trial is
+    left, or because resuming is refused.
     """
     monkeypatch.setenv("BENCH_ROOT", str(finished.root))
 

@@ -301,10 +301,10 @@ def test_who_took_cpu_is_judged_by_slices_as_by_trials(session, workload, host_c
 
 @pipeline
 def test_a_server_whose_only_slice_is_left_out_has_numbers(session):
-    """If a server died in its first slice, it has numbers even if the place of this slice is left
-    out.
+    """The trial of a server that died in its first slice has numbers of this slice.
 
-    The place is left out because another program took CPU time from the other server there.
+    This holds even if the place of this slice is left out, here because another program took CPU
+    time from the other server in this place.
     """
     folder, measured = session
     (one, whole), (other, cut) = measured.items()

@@ -17,8 +17,8 @@ SERVER = ("--build", repo.BUILD, "--start", repo.START)
 SHORT = real_lab.with_changed("runner.running.two_commits", "m.CLOSED_SLICES = 1; m.RATE_SHARE = 0")
 """A program like `bench`, but with one slice per session and without an open load.
 
-A session takes less time than with `bench`. The number of sessions is the same, because the rule by
-which the commits are judged is the same.
+Therefore a session takes less time than with `bench`. A comparison still needs as many sessions,
+because the rule by which the commits are judged is the same.
 """
 
 

@@ -145,7 +145,7 @@ class Disturbance:
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note each failed test that measures, in any worker."""
+        """Record each failed test that measures, whichever worker ran the test."""
         if report.failed and {"load", "timed"} & set(report.keywords):
             self._failed.append(report.nodeid)
 

@@ -107,7 +107,7 @@ def surroundings(env: Mapping[str, str]) -> dict[str, Any]:
 
 
 class Popen(subprocess.Popen[Any]):
-    """`subprocess.Popen`, which forks the program from a preloaded process if it can."""
+    """A `subprocess.Popen` that forks the program from a preloaded process if this is possible."""
 
     is_forked = False
 

@@ -266,9 +266,9 @@ def run(root: Path, text: str | None, *arguments: str, code: int | None = 0, **h
 
 
 def k6_durations(path: Path) -> pd.DataFrame:
-    """Return when each request in k6's samples ended (`time`), and its duration in ms (`value`).
+    """Return the end (`time`) and the duration in ms (`value`) of each request in k6's samples.
 
-    Only pandas reads the file, not the lab's code.
+    The file is read by pandas alone, without the lab's code.
     """
     lines = pd.read_json(path, lines=True, precise_float=True)
     points = lines[(lines["type"] == "Point") & (lines["metric"] == "http_req_duration")]
@@ -303,9 +303,9 @@ def is_quiet(trials: pd.DataFrame) -> pd.Series:
 def undisturbed(trials: pd.DataFrame) -> pd.Series:
     """Return a mask of the trials that lost less than 5 % of the CPUs' time to the hypervisor.
 
-    Assert that there is at least one such trial. Any other trial may be `inconclusive`, but then
-    the reason must be the hypervisor. It has another verdict if the server or the generator was
-    busy nevertheless.
+    Assert that there is at least one such trial. Also assert for each trial that lost more CPU time
+    and is `inconclusive` that the hypervisor is the reason. A trial that lost more CPU time may
+    have another verdict, because the server or the generator may have been busy nevertheless.
     """
     quiet = is_quiet(trials)
     assert quiet.any(), (

@@ -35,20 +35,25 @@ SERVER_CPU = str(CPUS[0])
 GENERATOR_CPU = str(CPUS[-1])
 CONNECTIONS = 4
 WAKE_MS = 0.1
-"""Difference of medians that is tolerated, because an idle CPU takes at least this time to wake.
+"""Tolerated difference of two medians.
 
-This holds for the CPU of a virtual machine. If a request costs 0.05 ms, the median response time is
-0.15 to 0.2 ms here, depending on how often the server's CPU sleeps. An unchanged k6 that runs alone
-measures the same. If a request costs 1 ms, an unchanged k6 measured a median of 1.16 to 1.18 ms,
-but the lab measured 1.08 to 1.09 ms. The reason for this difference is unknown.
+An idle CPU of a virtual machine takes at least this time to wake. If a request costs 0.05 ms, the
+median response time is 0.15 to 0.2 ms here, depending on how often the server's CPU sleeps. An
+unchanged k6 that runs alone measures the same. If a request costs 1 ms, an unchanged k6 measured a
+median of 1.16 to 1.18 ms, but the lab measured 1.08 to 1.09 ms. The reason for this difference is
+unknown.
 """
 SURE = 0.999
-"""Confidence level at which, of a dozen intervals, one misses the truth in 1 of 100 runs."""
+"""Confidence level of an interval.
+
+A run of these tests computes a dozen intervals. At this level, an interval misses the truth by
+chance in only 1 of 100 runs.
+"""
 
 
 @dataclass(frozen=True)
 class Costly:
-    """A server whose requests cost a known CPU time, and loads that fit it."""
+    """A server whose requests cost a known CPU time, and the sizes of the loads for this server."""
 
     cost_ms: float
     closed_s: float  # duration of a closed load

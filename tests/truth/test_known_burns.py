@@ -29,9 +29,10 @@ CAMPAIGN = campaign(
     },
 )
 SYSTEMATIC = 0.03
-"""Largest systematic error of a burn, as a share of it: more samples do not reduce this error.
+"""Largest systematic error of a burn's CPU time in a profile, as a share of the burn's CPU time.
 
-The reason for the error is that a timer samples code too late if the code disables interrupts.
+More samples do not reduce this error. Its reason is that a timer samples code too late if the code
+disables interrupts.
 """
 
 

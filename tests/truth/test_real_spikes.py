@@ -91,7 +91,7 @@ def hindered(tmp_path_factory):
 
 
 def began(samples):
-    """Return when the first request in k6's samples began, in seconds since the epoch."""
+    """Return the begin of the first request in k6's samples, in seconds since the epoch."""
     requests = real_lab.k6_durations(samples)
     return (requests["time"].map(pd.Timestamp.timestamp) - requests["value"] / 1000).min()
 

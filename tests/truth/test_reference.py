@@ -186,7 +186,10 @@ RATIOS = campaign(
     },
 )
 SURE = 0.9995
-"""Confidence level at which, of twelve intervals, one misses the truth in less than 1 of 100 runs.
+"""Confidence level of an interval.
+
+A run of these tests computes twelve intervals. At this level, an interval misses the truth by
+chance in less than 1 of 100 runs.
 """
 
 

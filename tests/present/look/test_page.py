@@ -180,8 +180,8 @@ SECTIONS = {
 }
 """The cells of each notebook, and the texts that the notebook's page must have.
 
-Both cells and texts are separated by `|`. If there is no content below a heading, the heading and the words below it are left out. A heading
-stays if one of its subheadings stays.
+Both cells and texts are separated by `|`. If there is no content below a heading, the heading and
+the words below it are left out. A heading stays if one of its subheadings stays.
 """
 
 

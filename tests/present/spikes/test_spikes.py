@@ -150,7 +150,7 @@ def test_the_deviation_of_normal_noise_is_the_known_one():
 
 
 def duty(rng):
-    """Return for each window the CPU use of a server that is busy for 30 ms of every 100 ms.
+    """Return the CPU use per window of a server that is busy for 30 ms of every 100 ms.
 
     The windows are slightly longer or shorter than 50 ms. So each pair of windows begins at another
     point of the period of 100 ms.
@@ -162,10 +162,10 @@ def duty(rng):
 
 
 def seldom(rng):
-    """Return for each window the CPU use of a server with a job of 20 ms in every tenth window.
+    """Return the CPU use per window of a server with a job of 20 ms in a tenth of the windows.
 
-    The windows with a job are drawn at random.
-    About five times in a trial, two windows in a row have a job by chance.
+    The windows with a job are drawn at random. By chance, two windows in a row have a job about
+    five times in a trial.
     """
     return 10 + 40 * (rng.random(WINDOWS) < 0.1) + rng.normal(0, 1, WINDOWS)
 
