@@ -457,7 +457,7 @@ def test_the_judge_agrees_with_the_cases_and_leaves_little_open() -> None:
         return judge(case.body) == case.expected or "open" in (judge(case.body), case.expected)
 
     assert [case.name for case in EXPERIMENTS if not agrees(case)] == []
-    # The judge leaves open a few cases that the contract decides: sums that differ from 100 by
+    # In a few cases `judge` says "open" although the contract decides: sums that differ from 100 by
     # 0.01, numbers beyond the range of a double, half surrogate pairs, and a byte order mark.
     assert sum(judge(case.body) == "open" for case in EXPERIMENTS if case.expected != "open") < 10
 

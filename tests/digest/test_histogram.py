@@ -63,8 +63,8 @@ def test_hdr_histogram_text_has_every_count_at_its_percentile() -> None:
     values = np.random.default_rng(4).lognormal(7, 1, 20_000)
     buckets, counts = np.unique(histogram.bucket_index(values), return_counts=True)
     upper = histogram.bucket_bounds(buckets).upper_ms
-    # Each bucket is given twice, as if the load had lasted two seconds, so the two counts of a
-    # bucket must be added up. The test reads the rows that a plotter reads.
+    # Each bucket is given twice, as if the load had lasted two seconds. So the two counts of a
+    # bucket must be added up. The test reads the rows that programs read to plot the histogram.
     text = histogram.to_hgrm(np.concatenate([upper, upper]), np.concatenate([counts, counts]))
     rows = [line.split() for line in text.splitlines() if re.match(r"\s+[\d.]+ [01]\.\d{12}", line)]
     assert text.split("\n")[0].split() == ["Value", "Percentile", "TotalCount", "1/(1-Percentile)"]

@@ -493,7 +493,8 @@ CLOSINGS = [
     (1, ORDER == 0, 0),
     (1, ORDER >= 0, 1),
     (1, ORDER % 10 == 0, 3 / 39),
-    # Each request needs a connection of its own, because no answer comes before all are sent.
+    # Each request needs a connection of its own, because all requests are sent before any answer
+    # comes.
     (3000, ORDER >= 0, 0),
     # Answers take two and a half periods, so three connections are in use at the same time.
     (62, ORDER < 3, 0),

@@ -151,8 +151,9 @@ def test_a_script_of_two_requests_and_what_it_reads(root):
     record = made.records[0]
     assert (row["iterations"], row["requests"]) == (200, 400)
     assert 20 <= row["latency_p50_ms"] < 24
-    # The probe sends no requests, because they would be under way for more than 1 % of the time.
-    # They would not be compared with the load anyway, because the load is that of a script.
+    # The probe sends no requests, because its requests would be under way for more than 1 % of the
+    # time. Their times would not be compared with the load's times anyway, because the load is a
+    # script.
     assert row["probe_hz"] == 0 and "no second witness" in row["verdict_reason"]
     assert 70 <= row["iteration_mean_ms"] < 80
     # Each of the ten users always has an iteration in flight, because pauses belong to iterations.

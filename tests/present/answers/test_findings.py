@@ -187,8 +187,8 @@ def test_a_disturbed_session_is_left_out_for_all_its_servers(tmp_path):
         f"Left out of means and ratios, for all servers: 1 of {len(cells.drop_duplicates())} "
         "sessions, as so much CPU time was taken by others that the limit is unknown."
     ) in findings.unknown(once)
-    # A trial with any other reason is kept, because the reason lies in the load or the server. It
-    # is no accident.
+    # If a limit is unknown for any other reason, the trial is kept, because this reason is no
+    # accident: it lies in the load or the server.
     busy = changed(
         seven,
         theft,
