@@ -49,10 +49,10 @@ def check_contract(
     junk: Junk = JUNK,
     recover_within_s: float = RECOVER_WITHIN_S,
 ) -> list[Check]:
-    """Check a started server against each part of the contract that it implements (about 15 s).
+    """Check a started server against each part of the contract that the server implements.
 
-    No other client may use the server meanwhile, because the server's counters are compared with
-    the number of requests that the checks sent.
+    This takes about 15 s. No other client may use the server meanwhile, because the server's
+    counters are compared with the number of requests that the checks sent.
 
     - `resident_bytes` and `open_files` are functions that read the server's memory and the number
       of its open files; they return None if they cannot. Without such a function, the check for
@@ -60,8 +60,8 @@ def check_contract(
     - `database` is the database behind the server's DATABASE_URL, or None. The checks pause and
       kill this database.
     - `pool_size` is the server's DB_POOL_SIZE.
-    - `seed` is the seed of the random bodies. Pass the seed of an earlier check to repeat the
-      bodies of this check.
+    - `seed` is the seed of the random bodies. To send the same bodies as an earlier check, pass the
+      seed of that check.
     - `junk` is the size of each round of junk.
     - Inserts must work again within `recover_within_s` after an outage of the database.
     """

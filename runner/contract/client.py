@@ -16,7 +16,7 @@ from runner.http_response import Response, ResponseReader, read_response
 from runner.model import LabError
 
 TIMEOUT_S = 2.0  # longest wait for an answer; a slower answer counts as a hang
-SILENCE_S = 0.3  # if a connection is silent for so long, no more answers are expected on it
+SILENCE_S = 0.3  # if a connection is silent for this time, no more answers are expected on it
 
 
 def reject_constant(name: str) -> NoReturn:
@@ -32,7 +32,7 @@ def shorten(data: bytes, limit: int = 120) -> str:
 
 @dataclass(frozen=True)
 class TimedResponse(Response):
-    """A response with two Unix times: before its request was sent, and after it arrived."""
+    """A response, with the Unix times when its request was sent and when the response arrived."""
 
     sent_s: float
     came_s: float
@@ -80,10 +80,10 @@ class TimedResponse(Response):
 
 @dataclass
 class Target:
-    """Address of the server under test, and the tally of counted requests sent to it.
+    """Address of the server under test, and the tally of the requests that the server must count.
 
-    The tally is a range from `least` to `most`, because the contract allows the server to count
-    some requests or not.
+    The tally is a range from `least` to `most`, because the contract leaves open whether the server
+    counts certain requests, such as malformed ones.
     """
 
     host: str
@@ -179,9 +179,9 @@ class CheckConnection:
         return TimedResponse(**vars(response), sent_s=self._sent_s, came_s=time.time())
 
     def read_to_the_end(self, within_s: float = SILENCE_S) -> LastAnswers:
-        """Return every answer, and whether the server then closed the connection.
+        """Return all answers until the server closes the connection or is silent for too long.
 
-        After the first answer, stop if the server is silent for `within_s`.
+        Before the first answer, the connection's timeout applies; after it, `within_s` applies.
         """
         answers: list[TimedResponse] = []
         try:

@@ -68,7 +68,7 @@ def connection_rows(server: Server) -> Rows:
         "header names in any case": Exchange(
             _health("hOST: lab\r\ncONNECTION:close\r\n"), OK, End.CLOSED
         ),
-        # RFC 9112, section 3.2.2: every server must accept such a target, not only proxies.
+        # RFC 9112, section 3.2.2: not only proxies, but all servers must accept such a target.
         "an absolute-form target": Exchange(
             _health("Host: lab\r\n", target="http://lab/health"), IS_HEALTH
         ),
@@ -192,9 +192,9 @@ def _try_half_closed(target: Target) -> Result:
 
 
 def _try_slow_reader(server: Server, target: Target) -> Result:
-    """Request more than the sockets can buffer, and read it late.
+    """Send requests whose answers are larger than the sockets' buffers, and read the answers late.
 
-    The server must answer other clients meanwhile, and deliver everything in the end.
+    The server must answer other clients meanwhile, and must deliver all answers in the end.
     """
     sent = UNKNOWN
     expected = IS_NOT_FOUND
@@ -227,11 +227,11 @@ def _try_slow_reader(server: Server, target: Target) -> Result:
 
 
 def _try_pieces(server: Server, seed: int, target: Target) -> Result:
-    """Send requests that are cut at random bytes, and reconnect whenever the server will close.
+    """Send requests that are cut at random bytes, until all requests have been answered.
 
     Any answer may announce that the server will close the connection (RFC 9112, section 9.6). Then
     the server must ignore the requests that follow the answered request, and the client sends these
-    requests again.
+    requests again over a new connection.
     """
     requests = mixed_requests(server, PIPELINED)
     random = Random(seed)  # noqa: S311
@@ -273,9 +273,9 @@ ROUNDS = 3
 UNFINISHED = 200
 GROWTH_BYTES = 16 << 20
 GROWTH_SHARE = 0.2
-"""Allowed growth of the memory after the first round: 16 MiB or 20 %, whichever is more.
+"""After the first round, the server's memory may grow by 16 MiB or by 20 %, whichever is more.
 
-Some growth is no leak, because garbage collectors enlarge the heap in steps.
+Garbage collectors enlarge the heap in steps, so a small growth is not a leak.
 """
 SPARE_FILES = 16
 CONNECTIONS_SETTLE_S = 2.0
@@ -304,7 +304,7 @@ def endurance_rows(
 ) -> Rows:
     """Return checks with clients that never finish a request, and with rounds of junk.
 
-    Neither may make the server leak memory or open files.
+    The server must still answer other clients, and must not leak memory or open files.
     """
     memory: list[int | None] = []
     files: list[int | None] = []
@@ -401,7 +401,7 @@ def _judge(
 ) -> Result:
     """Check that the last reading is not much larger than the first reading.
 
-    It may be larger by `spare`, or by the given share of the first reading, whichever is more.
+    It may be larger by `spare`, or by the share `share` of the first reading, whichever is more.
     """
     known = [value for value in values if value is not None]
     if len(known) < ROUNDS:

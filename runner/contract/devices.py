@@ -31,7 +31,7 @@ from runner.contract.rows import Exchange, Expected, Result, Rows, error, status
 from runner.model import LabError, Server
 
 PATH = "/devices"
-RECOVER_WITHIN_S = 5.0  # by the contract, inserts must work again this long after an outage
+RECOVER_WITHIN_S = 5.0  # by the contract, inserts must work again within this time of an outage
 MAX_CHARS = 100
 MAC = "02-00-00-00-00-01"
 ANSWERED = ["id", "uuid", "mac", "firmware", "created_at"]
@@ -56,8 +56,8 @@ VERBATIM = (
 class DeviceDatabase(Protocol):
     """A PostgreSQL database with the table of servers/schema.sql.
 
-    Only the server under test writes to it. Methods raise LabError if the database does not do what
-    they ask for.
+    Only the server under test writes to the table. A method raises LabError if the database does
+    not do what the method asks for.
     """
 
     def rows(self, firmware: str) -> Sequence[tuple[Any, ...]]:
@@ -81,7 +81,7 @@ class DeviceDatabase(Protocol):
     def restart(self) -> None:
         """Kill the database with SIGKILL and restart it on the same address with the same data.
 
-        Return once the database answers.
+        Wait until the database answers.
         """
 
 
@@ -407,8 +407,8 @@ class _Outage:
         self._server = server
         self._database = database
         self._tag = new_tag("paused")
-        # Send more requests than the pool has connections, unless that needs too many client
-        # threads.
+        # Send more requests than the pool has connections, so that some requests must wait. But
+        # use at most MOST_CLIENTS client threads.
         self._clients = min(pool_size + 10, MOST_CLIENTS)
         self._least_waiting = self._clients - pool_size
         self._statuses: list[int] = []
@@ -518,8 +518,8 @@ def _try_restart(database: DeviceDatabase, target: Target) -> Result:
         statuses = []
         while not over.is_set():
             statuses.append(insert_many(target, tag, 1, ANSWER_WITHIN_S)[0].status)
-            # The server refuses at once while the database is dead. This pause keeps the clients
-            # from flooding it.
+            # While the database is dead, the server refuses inserts at once. This pause keeps the
+            # clients from flooding the server.
             time.sleep(0.005)
         return statuses
 
@@ -533,8 +533,8 @@ def _try_restart(database: DeviceDatabase, target: Target) -> Result:
             over.set()
     statuses = [status for part in parts for status in part.result()]
     rows = database.count(tag)
-    # The table may have the row of an insert whose answer was lost. Whether the row of an answered
-    # insert survives a kill is the database's responsibility, not the server's.
+    # The table may have the row of an insert whose answer was lost. It may also lack the row of an
+    # answered insert: the database, not the server, must save rows from a kill.
     ok = set(statuses) <= {201, 503} and 201 in statuses and rows <= len(statuses)
     said = f"got {dict(Counter(statuses))} and {rows} rows"
     return ok, f"expected 201 or 503, and at most {len(statuses)} rows; {said}"

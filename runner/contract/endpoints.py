@@ -52,7 +52,7 @@ WRONG_METHODS = (
     ("devices", "/devices", ("PUT", "DELETE")),
     ("stats", "/stats", ("PUT", "POST")),
 )
-"""(feature, path, methods that the server must refuse there with 405)"""
+"""Methods that a server must refuse with 405: (feature of the server, path, methods)."""
 
 
 def endpoint_rows(server: Server, nonce: str) -> Rows:
@@ -95,9 +95,10 @@ def endpoint_rows(server: Server, nonce: str) -> Rows:
 
 
 def health_row(server: Server, nonce: str) -> Exchange:
-    """Return the check which proves that the answers come from the process that was just started.
+    """Return the check that the answers come from the process that was just started.
 
-    /health must return the server's name, and the nonce that the server was given at its start.
+    /health must return the server's name and the nonce. Only this process knows the nonce, because
+    it was given the nonce at its start.
     """
     return Exchange(
         HEALTH, json_body(200, {"status": "ok", "server": server.implementation, "nonce": nonce})
@@ -208,8 +209,9 @@ def counting_rows(server: Server) -> Rows:
 def counted(target: Target, server: Server, name: str, checks: Iterable[Check]) -> Iterator[Check]:
     """Run the checks, then yield one more check, called `name`.
 
-    This check requires that /count has grown by the number of counted requests that the other
-    checks sent. It is left out if the server has no counters, or if no counted request was sent.
+    This check requires that /count has grown by the number of requests that the other checks sent
+    and the server must count. If the server has no counters, or if no such request was sent, this
+    check is left out.
     """
     first: int | None = None
     with contextlib.suppress(OSError, LabError):

@@ -19,9 +19,10 @@ Ruling = Literal["accepted", "rejected", "open"]
 
 @dataclass(frozen=True)
 class ExperimentCase:
-    """One body for an endpoint, with the expected outcome: accepted, rejected (400), or either.
+    """One body for an endpoint, with the expected outcome.
 
-    If the body is rejected, the text of the error must name `field`.
+    A body must be accepted, must be rejected with 400, or may be either accepted or rejected
+    (`open`). If the body is rejected, the text of the error must name `field`.
     """
 
     expected: Ruling
@@ -304,7 +305,8 @@ def _invalid() -> Iterator[ExperimentCase]:
                 f"a variant that is {label}", "variants", experiment_body(variants=[good, value])
             )
         if not isinstance(value, int) or isinstance(value, bool):
-            # The other percentages make the sum 100, whether the server reads this value as 0 or 1.
+            # If a server reads True as 1, or another value as 0, the sum is 100 and thus valid. So
+            # only the type of the value can be the reason to reject the body.
             rest = 99 if value is True else 100
             yield rejected(f"percentage {label}", PERCENT, experiment_body(percents=[value, rest]))
     for number in ("-0.01", "-5e-324", "100.00000000000001", "100.01", "1e300", "-1e300"):
@@ -359,7 +361,10 @@ MD5_CASES = (
     *("name of 201 two-byte characters", "no name", "101 variants", "sum of 100.02"),
     *("cut off", "a null byte", "two values"),
 )
-"""Names of a few cases for the MD5 endpoint, to show that this endpoint validates equally."""
+"""Names of the cases that are also sent to the MD5 endpoint.
+
+A few cases suffice to show that this endpoint validates bodies in the same way.
+"""
 
 
 def experiment_rows(server: Server) -> Rows:
@@ -382,8 +387,9 @@ Accepts = Callable[[ExperimentCase, TimedResponse], bool]
 def case_row(path: str, case: ExperimentCase, accepts: Accepts) -> Exchange:
     """Return the check of a case.
 
-    The answer must have the expected status. For a rejected body, its error must name the field.
-    For an accepted body, `accepts` must return True for the answer.
+    The answer must have the expected status. If the body must be rejected, the error in the answer
+    must name the case's field. If the body must be accepted, `accepts` must return True for the
+    answer.
     """
     field = f" with an error that names {case.field}" if case.field else ""
     words = {"accepted": "success", "rejected": f"400{field}", "open": "success or 400"}[
@@ -434,8 +440,8 @@ def is_echo(case: ExperimentCase, answer: TimedResponse, names: Collection[str] 
 def is_digest(case: ExperimentCase, answer: TimedResponse) -> bool:
     """True if the answer's name is the MD5 of `NAME-UNIXSECONDS`.
 
-    The second must lie between the times of request and answer. One more second is allowed before
-    and after, because the server may read a coarser clock than the lab.
+    UNIXSECONDS must lie between the time of the request and the time of the answer. One more second
+    is allowed before and after, because the server may read a coarser clock than the lab.
     """
     seconds = range(int(answer.sent_s) - 1, int(answer.came_s) + 2)
     texts = [f"{echo_of(case.body)['name']}-{second}".encode() for second in seconds]

@@ -92,7 +92,7 @@ CODINGS = (b"xchunked", b"chunked, identity", b"chunked;x=1, gzip", b"gzip", b"i
 UNKNOWN_CODINGS = [b"Transfer-Encoding: " + name for name in CODINGS]
 """Header lines of Transfer-Encoding whose last coding is not `chunked`.
 
-If such a request has no Content-Length either, the server cannot know where the body ends.
+If a request has such a line and no Content-Length, the server cannot know where the body ends.
 """
 
 TWO_LENGTHS = (
@@ -169,13 +169,13 @@ def _hiding(*lines: bytes, body: bytes = b"", version: bytes = b"HTTP/1.1") -> E
 def _both(line: bytes) -> Iterator[Exchange]:
     """Yield checks of requests with both Content-Length and Transfer-Encoding, in both orders.
 
-    The body of each request hides another request, HIDDEN. In the first two requests, HIDDEN stands
-    behind the end that Content-Length states. In the last two requests, HIDDEN stands behind the
-    last chunk.
+    The body of each request hides another request, HIDDEN. In the first two requests, HIDDEN comes
+    after the end of the body that Content-Length states. In the last two requests, HIDDEN comes
+    after the last chunk.
 
     By RFC 9112, section 6.1, the server may refuse such a request, or use Transfer-Encoding alone.
-    In both cases it must close the connection after its answer. No body is an experiment, however
-    the server reads it. So if the server answers, the answer must be an error.
+    In both cases it must close the connection after its answer. Whichever header the server uses,
+    the body is not a valid experiment. So if the server answers, the answer must be an error.
     """
     inside = chunked(HIDDEN)
     behind = chunked() + HIDDEN
@@ -219,8 +219,8 @@ def post_chunks(data: bytes) -> Message:
 def _chunks_written(size: str, end: bytes = b"\r\n") -> bytes:
     """Return a body as one chunk with an unusual size line.
 
-    `size` is a format string for the length of the body. In hexadecimal, this length consists of
-    letters, so that the check can write them in either case.
+    `size` is a format string for the length of the body. The body is padded to a length of 0xABC,
+    whose digits are letters, because the check sends sizes in capitals and in small letters.
     """
     body = PUBLISHED_BODY.ljust(0xABC)
     return size.format(len(body)).encode() + b"\r\n" + body + b"\r\n0\r\n" + end

@@ -12,12 +12,12 @@ MAX_BODY_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class Message:
-    """One message: a request, several pipelined requests, or bytes that are no request.
+    """One message: a request, several pipelined requests, or bytes that are not a request.
 
-    `a + b` sends b directly after a. With `pause_s`, each piece is sent separately; otherwise all
-    pieces are sent at once. The message raises the server's counter by a number from `least` to
-    `most`. The number is a range, because the server may or may not count a request that is refused
-    or abandoned before a route answers it.
+    `a + b` is a message that sends b directly after a. With `pause_s`, each piece is sent
+    separately; otherwise all pieces are sent at once. The message raises the server's counter by
+    `least` to `most`. This is a range, because the server may or may not count a request that is
+    refused or abandoned before a route answers it.
     """
 
     pieces: tuple[bytes, ...] = ()
@@ -37,12 +37,12 @@ class Message:
         )
 
     def cut(self, size: int, pause_s: float) -> Message:
-        """Return the same bytes in pieces of `size` bytes, with a pause after each."""
+        """Return the same message in pieces of `size` bytes, with a pause after each piece."""
         pieces = tuple(self.data[start : start + size] for start in range(0, len(self.data), size))
         return replace(self, pieces=pieces, pause_s=pause_s)
 
     def maybe_counted(self) -> Message:
-        """Return the same message for a server that may count none of its requests."""
+        """Return the same message, but allow the server to count none of the requests in it."""
         return replace(self, least=0)
 
 
@@ -52,7 +52,8 @@ def joined(messages: Iterable[Message]) -> Message:
 
 
 def raw(data: bytes, least: int = 0, most: int = 1) -> Message:
-    """Return these bytes as a message; by default, the server may count it as a request or not."""
+    """Return these bytes as a message. By default, the server may count no request or one request.
+    """
     return Message((data,), least, most)
 
 

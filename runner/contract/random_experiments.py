@@ -46,9 +46,9 @@ HARMLESS = (b" ", b"x", b"0", "é".encode())  # bytes whose insertion often leav
 
 
 def random_rows(server: Server, seed: int, size: int = 250) -> Rows:
-    """Return checks of `size` valid experiments and as many damaged ones.
+    """Return checks of `size` valid experiments and of `size` damaged experiments.
 
-    The MD5 endpoint gets only a fifth as many experiments of each kind.
+    The MD5 endpoint gets only valid experiments, and only a fifth of `size`.
     """
     rows: dict[str, partial[Result]] = {}
     if "experiments" in server.implements:
@@ -114,7 +114,7 @@ def samples(seed: int, size: int) -> Iterator[bytes]:
 def _character(random: Random) -> str:
     """Return a random character from any Unicode plane.
 
-    Characters of the first planes, and those that need an escape, are more frequent.
+    Characters of the first planes, and characters that need an escape, are more frequent.
     """
     kind = random.randrange(8)
     if kind == 0:
@@ -178,8 +178,8 @@ def _written(random: Random, value: object, depth: int = 0) -> str:
     elif isinstance(value, list):
         text = f"[{','.join(_written(random, each, depth) for each in value) or _space(random)}]"
     elif isinstance(value, dict):
-        # The "x" makes sure that no unknown key equals a known key in another case, because the
-        # contract does not say how servers must treat such keys.
+        # The contract does not say how servers must treat a known key in capitals, such as "NAME".
+        # Each unknown key begins with "x", so that it cannot be such a key.
         few = range(random.choice((0, 0, 0, 1, 3)))
         unknown = {"x" + _text(random, random.randint(0, 8)): _any(random, depth) for _ in few}
         items = list((unknown | value).items())
@@ -232,8 +232,8 @@ def _letter(random: Random, letter: str, escaped_share: float) -> str:
 def mutations(seed: int, size: int) -> Iterator[bytes]:
     """Yield `size` damaged bodies.
 
-    Each of them is a short valid body with one to three changes. A change removes, doubles or
-    replaces a few bytes, or inserts a piece.
+    Each body is a short valid body with one to three changes. A change removes, doubles or replaces
+    a few bytes, or inserts a piece.
     """
     random = Random(seed)  # noqa: S311
     short = [case.body for case in CASES if case.expected == "accepted" and len(case.body) < 300]
@@ -257,7 +257,7 @@ class _OpenError(Exception):
 
 
 def judge(body: bytes) -> Ruling:
-    """Return the expected outcome of a body, found by Python's json and the contract's rules."""
+    """Return the expected outcome of a body, by Python's json and the rules of the contract."""
     if len(body) > MAX_BODY_BYTES or body.startswith(b"\xef\xbb\xbf"):
         return "open"
     try:

@@ -15,15 +15,22 @@ from runner.contract.messages import HEALTH, Message
 from runner.model import Check, LabError
 
 Result = tuple[bool, str]
-"""Whether the check succeeded, and a text that says what was sent, expected and received."""
+"""True if the check succeeded, and a text that says what was sent, expected and received."""
 Procedure = Callable[[Target], Result]
 Rows = Mapping[str, Procedure | tuple[Procedure, ...]]
-"""The procedures of each check, by the check's name; a check succeeds if all of them succeed."""
+"""The procedure or procedures of each check, by the check's name.
+
+A check succeeds if all of its procedures succeed.
+"""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """An expected answer: its description, and a function that judges it and may raise LabError."""
+    """An expected answer.
+
+    `words` describes the expected answer. The function `holds` returns True if an answer is as
+    expected; instead of returning False, it may raise LabError with the reason.
+    """
 
     words: str
     holds: Callable[[TimedResponse], bool]
@@ -35,7 +42,10 @@ def status(*statuses: int) -> Expected:
 
 
 def json_body(code: int, body: object) -> Expected:
-    """Expect a status, JSON's Content-Type, and this JSON value as the body, in any spelling."""
+    """Expect a status, the Content-Type of JSON, and a body with this JSON value.
+
+    The value may be written in any way, for example with or without spaces.
+    """
     words = f"{code} {json.dumps(body, ensure_ascii=False)[:120]} as application/json"
     return Expected(
         words, lambda answer: answer.status == code and answer.is_json and answer.json() == body
@@ -58,7 +68,7 @@ OK = status(200)
 
 
 class End(Enum):
-    """Expected state of a connection after the answers; each value describes it."""
+    """Expected state of a connection after the answers. The value describes the state in words."""
 
     ANY = "anything"
     CLOSED = "no further answer, and that the server closes the connection"
@@ -86,7 +96,7 @@ class Exchange:
             return self.run(connection)
 
     def run(self, connection: CheckConnection) -> Result:
-        """Run the exchange; return whether the server answered as expected, and the detail."""
+        """Run the exchange over an open connection, and return the check's result."""
         expected = self.expect if isinstance(self.expect, tuple) else (self.expect,)
         connection.send(self.send)
         closed: bool | None = None
