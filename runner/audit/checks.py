@@ -23,7 +23,7 @@ from runner.present.look.captions import plural
 VOID, IMPOSSIBLE, SUSPICIOUS, KNOWING = Severity
 Rules = Sequence[Rule]
 MORE = 1.1
-"""Rounding alone can explain a share of connections in use of up to this.
+"""If the share of connections in use is at most this, rounding can explain that it is above 1.
 
 The true share is at most 1, but tools print means with three digits, and round durations.
 """
@@ -42,7 +42,7 @@ UNCERTAIN = {
         "then give --depth"
     ),
 }
-"""Tool -> the reason why its report may show more requests under way than connections."""
+"""Reasons why a tool's report may show more requests under way than connections, by tool."""
 SAMPLED_TOOLS = ("bombardier", "autocannon")
 """Tools whose rate is a mean of samples, which may differ from requests / time."""
 AUDITED_QUANTILES = {"p50_ms": 0.5, "p90_ms": 0.9, "p95_ms": 0.95, "p99_ms": 0.99}
@@ -57,7 +57,9 @@ NAMES = {
     },
 }
 STANDING_IN = {("mean_ms", "p99_ms"): SUSPICIOUS, ("p99_ms", "max_ms"): KNOWING}
-"""Pairs of columns that a table may have mixed up -> severity if a row has equal numbers in both.
+"""Pairs of columns that a table may have mixed up, each with the severity of a finding about it.
+
+The finding is that a row has equal numbers in both columns.
 """
 FEWEST_ALIKE = 3
 MOSTLY_ALIKE = 0.9
@@ -79,11 +81,14 @@ DIGITS = 10_000
 ALIKE = ["rate", "mean_ms", "stdev_ms", "p50_ms", "p99_ms", "max_ms", "requests"]
 OLD_DAYS = 180
 SHOWN_APART = 3
-"""If more rows than this of one test break a rule, they are combined into one finding."""
+"""If more than this number of rows of a test break a rule, there is one finding about all of them.
+
+Otherwise there is a finding about each row.
+"""
 NAMED = 5
-"""A finding about more than `SHOWN_APART` rows names this number of other rows."""
+"""A finding about several rows of a test names at most this number of rows besides the first."""
 MANY_ERRORS = 0.05
-"""Only if more than this share of the requests failed, the rate shows whether it counts errors."""
+"""If at most this share of the requests failed, the rate does not show whether it counts errors."""
 SHORT_S = 2.0
 """If a load is shorter than this, a rate that is a mean of samples may differ from requests / time.
 """
@@ -100,12 +105,15 @@ HEADERS_BYTES = 300
 EVEN = 1.05
 """If p99 / p50 is at most this, times vary so little that percentiles may be equal by rounding."""
 COARSE = 1000
-"""Rows with equal means are suspicious only if the mean is at least this many rounding errors."""
+"""Rows with equal means are suspicious only if the mean is at least this many times as large as the
+tool's rounding error.
+"""
 FEW_EACH = 100
-"""The checks allow for idle connections at the end if each connection has fewer requests than this.
+"""If each connection has fewer requests than this, the checks take into account that some
+connections are idle at the end of the load.
 """
 STOPPED = ("ab", "h2load")
-"""Tools that may end without a report after they have said that they begin."""
+"""Tools that may announce a load, but then end without printing a report."""
 EXACT_TOOLS = ("wrk", "hey", "oha", "ab", "vegeta", "ghz", "fortio", "h2load", "jmeter")
 """Tools whose rate is exactly the number of requests divided by the time that they print."""
 
@@ -129,9 +137,9 @@ def audit(rows: pd.DataFrame) -> Audit:
 
 
 def _broken(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
-    """Yield a finding for each row that breaks a rule; many such rows of a test share one finding.
+    """Yield the findings about the rows that break a rule.
 
-    In a rule's expression, names with an @ are constants of this module.
+    In a rule's expression, names that begin with @ are constants of this module.
     """
     for rule in rules:
         broken = rows.query(rule.breaks, engine="python")
@@ -145,8 +153,8 @@ def _broken(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
 def _of_rule(rule: Rule, broken: pd.DataFrame, every: int) -> Iterator[Finding]:
     """Yield the findings about the rows of a test that break a rule.
 
-    `broken` contains these rows, those with the largest effect first. `every` is the number of all
-    rows of the test.
+    `broken` contains these rows, in descending order of the effect. `every` is the number of all
+    rows of the test. If more than SHOWN_APART rows break the rule, yield one finding about them.
     """
     found = [
         replace(
@@ -197,16 +205,19 @@ def _share(
 
 
 def _slack_ms(rows: pd.DataFrame) -> pd.Series[float]:
-    """Return the highest rounding error of printed times, for tools that round coarsely, or 0."""
+    """Return the highest rounding error of the printed times, in ms.
+
+    The rounding error is 0 for tools that do not round coarsely.
+    """
     return rows["resolution_ms"].fillna(0.0)
 
 
 def _slowest_rate(rows: pd.DataFrame) -> pd.Series[float]:
     """Return a lower bound of the true rate, in requests/s.
 
-    The bound is the printed rate. For `SAMPLED_TOOLS`, whose printed rate is a mean of samples, it
-    is the smaller of the printed rate and requests / time. For these tools the bound is NaN if the
-    report has fewer than `FEW_FOR_P99` requests, or does not say how many.
+    The bound is the printed rate. For `SAMPLED_TOOLS`, whose printed rate is a mean of samples, the
+    bound is the smaller of the printed rate and requests / time. For these tools the bound is NaN
+    if the number of requests is smaller than `FEW_FOR_P99`, or is unknown.
     """
     counted = (rows["requests"] / rows["duration_s"]).where(rows["duration_s"] > 0)
     lower = np.fmin(rows["rate"], counted)
@@ -217,10 +228,10 @@ def _slowest_rate(rows: pd.DataFrame) -> pd.Series[float]:
 def _least_sound(rows: pd.DataFrame) -> pd.Series[float]:
     """Return the lowest share of connections in use that is plausible for a closed load.
 
-    If the share is lower, connections were idle. But at the end of a load with a fixed number of
-    requests, no further request is left for some connections, so these connections are idle until
-    the slowest request has ended. If each connection had few requests, this time matters, and the
-    lowest plausible share is reduced accordingly.
+    In a closed load, a connection should never be idle. But at the end of a load with a fixed
+    number of requests, no request is left for some connections, so these connections are idle until
+    the slowest request has ended. If each connection had few requests, this time matters, so a
+    lower share is plausible.
     """
     last = rows["max_ms"] / 1000 / rows["duration_s"].where(rows["duration_s"] > 0)
     few = rows["requests"] < FEW_EACH * rows["connections"]
@@ -306,7 +317,7 @@ def _little(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
 def _streams(rows: pd.DataFrame) -> Iterator[Finding]:
     """Yield a finding about each test whose connections seem to carry several requests at once.
 
-    Such a test would have to say how many requests a connection carries at once, but does not.
+    Only tests are checked that do not say how many requests a connection carries at once.
     """
     unknown = rows[rows["protocol"].ne("") & rows["depth"].isna()]
     under_way_each = unknown["rate"] * unknown["mean_ms"] / 1000 / unknown["connections"]
@@ -336,11 +347,11 @@ class RateBand:
 
 
 def densest_band(rates: pd.Series[float]) -> RateBand:
-    """Return the band of 1 % that contains most rates.
+    """Return the band of 1 % that contains the most rates.
 
-    The band's `chance` is the probability, by the Poisson distribution, of at least so many rates
-    in a given band, times the number of bands that were compared. The expected number of rates in
-    the band follows from the number of rates within 10 % to either side of it.
+    The band's `chance` is the probability that at least this number of rates lies in a given band,
+    times the number of bands that were compared. The probability is that of a Poisson distribution,
+    whose mean follows from the number of rates within 10 % on either side of the band.
     """
     logs = np.sort(np.log(rates.to_numpy(dtype=float)))
     ends = np.searchsorted(logs, logs + BAND, side="right")
@@ -493,8 +504,8 @@ def _percentiles(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
 def _columns_alike(rows: pd.DataFrame) -> Iterator[Finding]:
     """Yield a finding for each pair of columns of times that agree in nearly every row of a test.
 
-    At least `FEWEST_ALIKE` of the equal times must have four digits. With three digits, the times
-    of a load that hardly varies may agree by rounding.
+    At least `FEWEST_ALIKE` of the equal times must have four digits. If a load's times hardly vary,
+    times with three digits may be equal only because they are rounded.
     """
     test_of_row = rows.groupby(["source", "test"], sort=False).ngroup().to_numpy()
     count = int(test_of_row.max()) + 1 if len(rows) else 0
@@ -555,7 +566,8 @@ def _counts(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
 def _part_of_best(rows: pd.DataFrame) -> pd.Series[float]:
     """Return each rate as a share of the best rate of its load.
 
-    Errors in a row with a high share matter most, because it is ranked before many others.
+    The higher this share is, the more the errors in the row matter, because the row is ranked
+    before more other rows.
     """
     best = rows.groupby(["source", "test", "connections"], dropna=False)["rate"].transform("max")
     return (rows["rate"] / best).fillna(0.0)
@@ -596,7 +608,7 @@ def _sizes(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
         differs = sizes.iloc[-1] > OTHER_SIZE * sizes.iloc[0]
         if not differs or sizes.iloc[-1] - sizes.iloc[0] < HEADERS_BYTES:
             continue
-        # Reports that tools print may be about different requests, so other sizes may be right.
+        # The reports of a tool may be about different requests, so different sizes may be right.
         of_a_tool = same["tool"].ne("").all()
         said = (
             f"an answer of {sizes.index[0]} has {sizes.iloc[0]:,.0f} bytes and an answer of "
@@ -649,7 +661,8 @@ def _duplicates(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
 def _equal_rows(rows: pd.DataFrame) -> Iterator[Finding]:
     """Yield findings about rows that are equal to the last digit, although they should differ.
 
-    They should differ if they are about different subjects, loads or files.
+    Rows should differ if they are about different subjects, have different numbers of connections,
+    or are from different files.
     """
     known = rows[(rows["rate"] * 10 >= DIGITS) & (rows[ALIKE].notna().sum(axis=1) >= 3)]
     copies: dict[tuple[str, str], list[Finding]] = {}
@@ -688,7 +701,10 @@ def _repeated_counts(rows: pd.DataFrame) -> Iterator[Finding]:
 
 
 def _copy(rows: pd.DataFrame, says: str) -> Finding:
-    """Return a finding about the first of some rows with the same numbers; it names the others."""
+    """Return a finding about the first of several rows with the same numbers.
+
+    The finding names up to three of the other rows.
+    """
     first, *others = rows.to_dict("records")
     named = ", ".join(
         f"{row['subject']} ({row['row']})"

@@ -69,7 +69,7 @@ def _chart(
     """Return a chart with a point for each row; None if there are no rows.
 
     If `x` is even, points are spaced evenly in the order of `rows`. Each panel shows one test with
-    one number of connections. `beside` is passed on to `_draw`.
+    one number of connections. `beside` has further arguments for `_draw`.
     """
     if rows.empty:
         return None
@@ -115,7 +115,10 @@ def little(found: Audit) -> Chart | None:
 
 
 def rates(found: Audit) -> Chart | None:
-    """Return the chart of each test's sorted rates and the densest 1 % band; None without rates."""
+    """Return the chart of each test's sorted rates; None if there are no rates.
+
+    In tests with a finding about such a band, the rates in the densest band of 1 % are filled.
+    """
     rows = found.rows[found.rows["rate"] > 0].sort_values("rate", ascending=False)
     title = "Rates in descending order, and the band of 1 % that holds most of them"
     x = Axis("rows, the highest rate first", even=True)
@@ -138,7 +141,7 @@ def rates(found: Audit) -> Chart | None:
 def cpu(found: Audit) -> Chart | None:
     """Return the chart of the CPU time used, as a share of the CPUs given, against the rate.
 
-    Return None if no row has all three numbers.
+    Return None if no row has all of CPU time, CPUs given, and rate.
     """
     rows = found.rows.query("cpu_given_pct > 0 and cpu_pct >= 0 and rate > 0")
     used = 100 * rows["cpu_pct"] / rows["cpu_given_pct"]

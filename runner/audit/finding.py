@@ -49,9 +49,15 @@ class Finding:
     effect: float = 0.0
     """Size of the contradiction. Findings of the same severity are ordered by this size."""
     fix: str = ""
-    """What the maintainer of the table can do: the advice of the rule, or else of the law."""
+    """What the maintainer of the table can do.
+
+    This is the advice of the broken rule, or the advice of the law if the rule has none.
+    """
     is_shared: bool = False
-    """True if the finding is about rows of several subjects; `subject` is the first of them."""
+    """True if the finding is about rows of several subjects.
+
+    `subject` is then the first of these subjects.
+    """
 
     @property
     def where(self) -> str:
@@ -63,8 +69,8 @@ class Finding:
 class Rule:
     """A rule of laws.toml, with its severity.
 
-    `breaks` is an expression that is true for rows that break the rule, and `says` the message
-    about such a row. laws.toml explains the expressions.
+    `breaks` is an expression that is true for rows that break the rule. `says` is the message about
+    a row that breaks the rule. laws.toml explains the expressions.
     """
 
     breaks: str
@@ -77,7 +83,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Law:
-    """A law of laws.toml; the comment at the top of that file explains the fields."""
+    """A law of laws.toml. The comment at the top of laws.toml explains the fields."""
 
     name: str
     says: str
@@ -193,7 +199,10 @@ def summary(found: Audit) -> Summary:
 
 
 def table(found: Audit, most: int = 200) -> pd.DataFrame:
-    """Return the findings as a table of texts, most severe first; at most `most` per severity."""
+    """Return the findings as a table of texts, the most severe first.
+
+    The table has at most `most` findings of each severity.
+    """
     rows = []
     for severity, count in found.counts.items():
         listed = [finding for finding in found.findings if finding.severity is severity][:most]

@@ -1,4 +1,4 @@
-"""Make the pages about audited tables, and the part of a run's report that audits the run."""
+"""Make the page about audited tables, and the part of a report that shows an audit of the run."""
 
 from __future__ import annotations
 
@@ -145,8 +145,8 @@ def rows_of(tables: Tables) -> pd.DataFrame:
         "language": trials["language"],
         "load_model": trials["load_model"],
         "day": "",
-        # In other modes, connections are in use not only while a response is awaited, but also
-        # while they are opened. So these modes count as `close`.
+        # In all modes other than `keepalive`, a connection is in use not only while it waits for a
+        # response, but also while it is opened. So all of these modes count as `close`.
         "mode": trials["mode"].where(trials["mode"].eq("keepalive"), "close"),
         "connections": trials["vus"].fillna(trials["connections"]),
         "depth": 1.0,
@@ -160,8 +160,9 @@ def rows_of(tables: Tables) -> pd.DataFrame:
         "max_ms": trials["latency_max_ms"],
         "cpu_pct": trials["server_cpu_mean_pct"],
         "cpu_given_pct": given_pct(tables, trials, "server"),
-        # The quota may be refilled once more than a slice has periods, and the slice may begin with
-        # a quota that is still unused. So a server may use the quota of two further periods.
+        # During a slice, the kernel may refill the quota once more often than the slice has whole
+        # periods. Moreover, the slice may begin with an unused quota. So a server may use the quota
+        # of two further periods.
         "cpu_tolerance": 2 * _quota_period_s(trials) / slice_s,
         "requests": trials["requests"],
         "duration_s": trials["duration_s"],

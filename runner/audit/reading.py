@@ -42,11 +42,12 @@ from runner.audit.formats.values import (
 from runner.model import LabError
 
 MOST_BYTES = 64 * 2**20
-"""A source may have at most this size. A list of requests may be larger, because it is read line by
-line.
+"""A source may have at most this size.
+
+Only a list of single requests, such as JMeter's, may be larger, because it is read line by line.
 """
 HEAD_BYTES = 2**16
-"""A list of requests is recognised by this number of bytes at its beginning."""
+"""A list of single requests is recognized by this number of bytes at its beginning."""
 LONGEST_LINE_BYTES = 2**20
 MOST_ROWS = 500_000
 SECURE = "https://"
@@ -62,7 +63,7 @@ SINGLE_REQUESTS = {
         "give the report that `vegeta report` makes of this file"
     ),
 }
-"""Names of fields by which a file of single requests is recognised -> what to do with the file."""
+"""What to do with a file of single requests, by the names of fields that identify the file."""
 
 
 def read_all(
@@ -76,7 +77,8 @@ def read_all(
 
     A source is a file, `-` for stdin, or an https address. `columns` names the columns of a CSV, as
     in `rps=a,connections=b`. `connections` and `depth` apply to loads for which the source does not
-    state them. Raise LabError if a source cannot be read, is too large, or has no known format.
+    state these numbers. Raise LabError if a source cannot be read, is too large, or has no known
+    format.
     """
     pairs = [part.partition("=") for part in columns.split(",") if part.strip()]
     if not all(separator and ours.strip() and theirs.strip() for ours, separator, theirs in pairs):
@@ -96,17 +98,17 @@ class Options:
     format_name: str = ""
     """The only format to try; empty to try all formats."""
     columns: Mapping[str, str] = field(default_factory=dict)
-    """Columns of a CSV: our name of a column -> the CSV's name of it."""
+    """The CSV's names of columns, by our names of these columns."""
     connections: float | None = None
     depth: float | None = None
-    """Number of requests at once per connection.
+    """Number of requests that each connection has under way at once.
 
     `connections` and `depth` apply to loads for which the source does not state these numbers.
     """
 
 
 def _read(name: str, options: Options) -> pd.DataFrame:
-    """Return the rows of a source; raise LabError if it cannot be read."""
+    """Return the rows of a source; raise LabError as `read_all` does."""
     if name == "-":
         return _read_stream(sys.stdin.buffer, "stdin", options)
     if name.startswith(SECURE):
@@ -121,8 +123,8 @@ def _read(name: str, options: Options) -> pd.DataFrame:
 def _read_stream(stream: BinaryIO, name: str, options: Options) -> pd.DataFrame:
     """Return the rows of a stream.
 
-    A list of requests is read line by line, because it may be long. Any other content is read at
-    once.
+    JMeter's list of single requests is read line by line, because it may be long. Any other content
+    is read at once.
     """
     head = stream.read(HEAD_BYTES)
     may_be_requests = options.format_name in ("", "jmeter") and not head.startswith(UTF_16)
@@ -186,8 +188,9 @@ def parse(
 ) -> pd.DataFrame:
     """Return the rows of a file's content, with the columns TEXTS and NUMBERS.
 
-    `columns` names the columns of a CSV (our name -> its name). `connections` and `depth` apply to
-    loads for which the file does not state them. Raise LabError as `read_all` does.
+    `columns` has the CSV's names of columns, by our names of these columns. `connections` and
+    `depth` apply to loads for which the file does not state these numbers. Raise LabError as
+    `read_all` does.
     """
     return _parsed(data, source, Options(format_name, columns or {}, connections, depth))
 
@@ -226,7 +229,10 @@ def _text_of(data: bytes) -> str:
 
 
 def _rows(text: str, source: str, options: Options) -> Iterable[Row]:
-    """Return the rows of a text by the first format that fits; raise LabError if none does."""
+    """Return the rows of a text, read by the first format that fits.
+
+    Raise LabError if no format fits.
+    """
     name = options.format_name
     text = json_of_gatling_script(text) or text
     if text.lstrip().startswith(("{", "[")):
@@ -263,7 +269,7 @@ def _rows_of_json(text: str, source: str, format_name: str) -> Iterable[Row]:
     """Return the rows of a file with one or several JSON documents.
 
     If no format fits the whole content, read each document, or each element of a list, by itself.
-    Raise LabError if no format fits one of these parts.
+    Raise LabError if there is a document or an element that no format fits.
     """
     documents = _documents(text, source)
     content = documents[0] if len(documents) == 1 else documents
@@ -279,9 +285,9 @@ def _rows_of_json(text: str, source: str, format_name: str) -> Iterable[Row]:
 def _rows_of_parts(
     formats: Sequence[JsonFormat], parts: Sequence[Any], source: str, format_name: str
 ) -> Iterator[Row]:
-    """Yield the rows of several documents, each of which may have another format.
+    """Yield the rows of several documents, which may have different formats.
 
-    Raise LabError if no format fits one of them.
+    Raise LabError if there is a document that no format fits.
     """
     for number, part in enumerate(parts, start=1):
         name = f"{source} [{number}]"
@@ -339,7 +345,10 @@ def _too_many_rows(source: str) -> str:
 
 
 def _unknown_json(content: Any, source: str, format_name: str) -> str:
-    """Return an error about JSON that no format fits; it names the formats tried and the fields."""
+    """Return the error message about JSON that no format fits.
+
+    The message names the formats that were tried, and the fields of the JSON.
+    """
     names = format_name or ", ".join(dict.fromkeys(each.name for each in JSON_FORMATS))
     first = content[0] if isinstance(content, list) and content else content
     for keys, advice in SINGLE_REQUESTS.items():
@@ -351,7 +360,10 @@ def _unknown_json(content: Any, source: str, format_name: str) -> str:
 
 
 def _unknown_text(text: str, source: str, format_name: str) -> str:
-    """Return an error about a text that no format fits; it has the formats and the first line."""
+    """Return the error message about a text that no format fits.
+
+    The message names the formats that were tried, and quotes the first line of the text.
+    """
     tried = format_name or ", ".join(dict.fromkeys(each.name for each in (*TOOLS, *TABLE_FORMATS)))
     line = next((line for line in text.splitlines() if line.strip()), "")
     if not line:
@@ -365,8 +377,9 @@ def _unknown_text(text: str, source: str, format_name: str) -> str:
 def _tidy(rows: Iterable[Row], source: str) -> pd.DataFrame:
     """Return rows as a frame with the columns TEXTS and NUMBERS.
 
-    Texts are cleaned, and numbers are finite or NaN. A placeholder for "unknown" becomes NaN, and
-    the row's column `missing` then names the column that had the placeholder.
+    In texts, characters that cannot be printed are replaced. Numbers are finite or NaN. If a value
+    is a placeholder for "unknown", such as -1, the value becomes NaN, and the row's column
+    `missing` names the column of the value.
     """
     found = list(islice(rows, MOST_ROWS + 1))
     if len(found) > MOST_ROWS:

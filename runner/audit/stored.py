@@ -18,13 +18,13 @@ from runner.store import replacing
 KEY = b"audit"
 """Key of the table's metadata under which the findings are stored."""
 SUFFIX = ".audit.parquet"
-"""Suffix of a stored audit; it differs from that of a table, so that no table is overwritten."""
+"""Suffix of a stored audit. No other table has this suffix, so an audit overwrites no table."""
 
 
 def store(audit: Audit, path: Path) -> None:
     """Write an audit to a Parquet file, so that its page can be made without auditing again.
 
-    The sources may not be available a second time: a pipe cannot be read again, and a file may have
+    An audit cannot always be repeated: a pipe cannot be read a second time, and a file may have
     changed.
     """
     findings = [asdict(finding) for finding in audit.findings]

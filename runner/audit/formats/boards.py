@@ -73,8 +73,8 @@ def techempower(data: JsonObject, _source: str) -> Iterator[Row]:
 def arena_rows(data: Any, path: str = "") -> Iterator[JsonObject]:
     """Yield the rows of a file of HttpArena.
 
-    Such a file is a list of rows, the results of one framework, or an object with several tests.
-    `path` is the path of `data` in the file, which names the test.
+    A file of HttpArena has a list of rows, the results of one framework, or an object with several
+    tests. `path` is the path of `data` in the file, which names the test.
     """
     if isinstance(data, dict) and "rps" in data:
         yield {"test": path, **data}
@@ -88,9 +88,9 @@ def arena_rows(data: Any, path: str = "") -> Iterator[JsonObject]:
 
 
 HTTP_2 = re.compile(r"(?<![a-z])(h2c?|http-?2|grpc)(?![a-z0-9])", re.IGNORECASE)
-"""Pattern in the name of a test that uses HTTP/2.
+"""Pattern that the name of a test matches if the test uses HTTP/2.
 
-The connections of such a test have streams, and the file does not say how many.
+In HTTP/2 a connection carries several requests at once, but the file does not say how many.
 """
 ARENA = {
     **{
@@ -139,7 +139,7 @@ LABELS = {
     "http_errors": "errors",
 }
 IN_US = 20.0
-"""If the median of all p50 is above this, the times are in microseconds, as in older files.
+"""If the median of all p50 is above this number, the times are in microseconds, as in older files.
 
 Otherwise they are in seconds.
 """

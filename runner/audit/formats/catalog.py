@@ -1,6 +1,6 @@
 """All formats, in the order in which they are tried.
 
-A format is recognised by the content of a file, not by its name.
+A format is recognized by the content of a file, not by the file's name.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,8 +19,7 @@ class JsonFormat:
     name: str
     fits: Callable[[Any], bool]
     rows: Callable[[Any, str], Iterable[Row]]
-    """Function that returns the rows of a file's content; its second argument is the file's name.
-    """
+    """Function that gets a file's content and the file's name, and returns the rows."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,8 @@ class TableFormat:
     rows: Callable[[str, str, Mapping[str, str]], Iterable[Row]]
     """Function that returns the rows of a text.
 
-    Its further arguments are the file's name, and the columns of `--map` (our name -> theirs).
+    The arguments after the text are the file's name, and the columns that `--map` names: the
+    table's names of columns, by our names of these columns.
     """
 
 

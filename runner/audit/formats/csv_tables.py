@@ -31,8 +31,8 @@ ALIASES = {
 def _csv_rows(text: str) -> Iterator[dict[str, str]]:
     """Yield the rows of a CSV as dicts by column name; raise LabError if the CSV is broken.
 
-    If semicolons separate the columns, commas are decimal commas, because spreadsheets write both
-    together.
+    If semicolons separate the columns, a comma in a number is a decimal comma. Spreadsheets write
+    semicolons for languages that have a decimal comma.
     """
     delimiter = delimiter_of(text)
     reader = csv.DictReader(io.StringIO(text.lstrip("\n")), restkey="", delimiter=delimiter)
@@ -55,12 +55,12 @@ DECIMAL_COMMA = re.compile(r"^(\s*-?\d+),(\d+\s*[^\d,]*)$")
 
 
 def _first_line(text: str) -> str:
-    """Return the first line of a text that is not empty."""
+    """Return the first non-empty line of a text."""
     return re.split(r"[\r\n]", text[:20_000].lstrip("\r\n"), maxsplit=1)[0][:10_000]
 
 
 def delimiter_of(text: str) -> str:
-    """Return the delimiter of a CSV: the one that divides its first line into the most names."""
+    """Return that delimiter which divides the first line of a CSV into the most names."""
     first = _first_line(text)
     return max(DELIMITERS, key=lambda each: len(next(csv.reader([first], delimiter=each), [])))
 
@@ -86,7 +86,7 @@ PUBLISHED = {
 def published(text: str, _source: str, _columns: Mapping[str, str]) -> Iterator[Row]:
     """Yield a row for each load and server of a CSV like data/published.csv.
 
-    Such a CSV has only one number per line, so several lines make a row.
+    data/published.csv has only one number per line, so several lines make a row.
     """
     cells: dict[tuple[str, ...], Row] = {}
     for row in _csv_rows(text):
@@ -113,8 +113,8 @@ def published(text: str, _source: str, _columns: Mapping[str, str]) -> Iterator[
 def named_columns(text: str, source: str, renamed: Mapping[str, str]) -> Iterator[Row]:
     """Yield the rows of a CSV with column names.
 
-    A column is recognised by ALIASES, or because `renamed` (from `--map`) names it. Raise LabError
-    if `renamed` does not fit the CSV, or if no column is a rate.
+    A column is recognized by ALIASES, or because `renamed` (from `--map`) names the column. Raise
+    LabError if `renamed` does not fit the CSV, or if no column is a rate.
     """
     header = header_of(text)
     by_name = {name.lower(): name for name in reversed(header)}
@@ -159,13 +159,16 @@ UNIT_AT_END = re.compile(r"[\s_(\[/](ns|us|µs|μs|ms|s|secs?|seconds?)[)\]]?$",
 
 
 def unit_of(heading: str) -> str:
-    """Return the unit of time at the end of a column's name, as in `avg (us)`; `ms` if none."""
+    """Return the unit of time at the end of a column's name, as in `avg (us)`.
+
+    If the name ends with no unit, return `ms`.
+    """
     found = UNIT_AT_END.search(heading.strip())
     return found[1].lower().replace("seconds", "s").replace("second", "s") if found else "ms"
 
 
 def _with_unit(value: str | None, unit: str) -> str | None:
-    """Return a value with a unit: if it is a number without a unit, append its column's unit."""
+    """Return a value with a unit. If the value is a number without a unit, append `unit`."""
     return f"{value.strip()}{unit}" if value and value.strip()[-1:].isdigit() else value
 
 

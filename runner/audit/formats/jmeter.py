@@ -17,9 +17,12 @@ from runner.model import LabError
 
 NEEDED = ("timeStamp", "elapsed", "label", "success")
 EXACT_MS = 2**16
-"""For times below this, each millisecond has a counter of its own."""
+"""For response times below this, each millisecond has a counter of its own."""
 DIGITS = 13
-"""Longer times are rounded to this number of binary digits, with an error of at most 0.03 %."""
+"""Response times of EXACT_MS or more are rounded down to this number of binary digits.
+
+The error is at most 0.03 %.
+"""
 MOST_COUNTERS = 2_000_000
 """All labels together may have at most this many counters, which need about 200 MB."""
 LONGEST_NUMBER = 18
@@ -47,7 +50,7 @@ class _Label:
     """Number of requests whose size is known."""
     threads: float = math.nan
     times: Counter[int] = field(default_factory=Counter)
-    """Number of requests by their time in ms, which `_counted_ms` has rounded down."""
+    """Number of requests by response time in ms. `_counted_ms` has rounded the times down."""
 
     def quantile_ms(self, quantile: float) -> int:
         """Return the quantile of the requests' times in ms, by nearest rank."""
@@ -60,7 +63,7 @@ class _Label:
         return self.longest_ms
 
     def row(self, name: str, source: str) -> Row:
-        """Return the row of this label; its times are whole milliseconds, as in JMeter's files."""
+        """Return the row of this label. JMeter's times, and thus the quantiles, are whole ms."""
         duration_s = (self.last_ms - self.first_ms) / 1000
         is_timed = 0 < duration_s < math.inf
         return {
@@ -84,10 +87,11 @@ class _Label:
 
 
 def rows_of_requests(lines: Iterable[str], source: str) -> Iterator[Row]:
-    """Yield a row for each label, computed from the label's requests; `lines` are the CSV's lines.
+    """Yield a row for each label, computed from the requests that have the label.
 
-    Skip lines whose time is not a whole number of milliseconds. Raise LabError if no line has such
-    a time, if the CSV is broken, or if there are too many different labels and times.
+    `lines` are the lines of the CSV. Skip lines whose time is not a whole number of milliseconds.
+    Raise LabError if all lines are skipped, if the CSV is broken, or if there are too many
+    different labels and times.
     """
     every = iter(lines)
     first = next((line for line in every if line.strip()), "")
@@ -114,7 +118,8 @@ def rows_of_requests(lines: Iterable[str], source: str) -> Iterator[Row]:
 
 
 def _count(labels: dict[str, _Label], cells: dict[str, str]) -> int:
-    """Count a request; return the number of new counters that it needed (see MOST_COUNTERS)."""
+    """Count a request, and return how many new counters it needed; MOST_COUNTERS limits their sum.
+    """
     elapsed_ms = _whole(cells.get("elapsed", ""))
     if elapsed_ms is None or "success" not in cells:
         return 0

@@ -25,15 +25,18 @@ S = 1e3
 CLOSED = "use of closed network connection"
 """Part of an error message of Go's network library: the program itself closed the connection."""
 CLOSED_OR_LIMITED = "closed or limited"
-"""Load model of tools that may have limited the rate without saying so (`values.NUMBERS`)."""
+"""Load model of a report that does not say whether the tool limited the rate.
+
+`values.NUMBERS` explains the load models.
+"""
 ABORTED = "aborted due to deadline"
 """oha's error for requests that were under way when the duration of the load was over."""
 
 
 def scaled(values: Mapping[str, Any], names: Mapping[str, str], unit_ms: float) -> Row:
-    """Return the times in `values`, converted to ms, under the names of our columns.
+    """Return the times in `values`, converted to ms, by our columns.
 
-    `names` maps our columns to the names in `values`.
+    `names` has the name of the time in `values` for each of our columns.
     """
     return {ours: unit_ms * as_number(values.get(theirs)) for ours, theirs in names.items()}
 
@@ -235,7 +238,10 @@ REACHED = 0.95
 limit of the load.
 """
 NEAR = 0.001
-"""A percentile of Nighthawk is used as one of our percentiles if it differs by at most this."""
+"""A percentile of Nighthawk may stand for one of our percentiles if they differ by at most this.
+
+Percentiles are shares here: the 99th percentile is 0.99.
+"""
 
 
 def _workers_of_nighthawk(options: JsonObject, results: list[JsonObject]) -> float:
@@ -283,11 +289,11 @@ def nearest_percentiles(latency: JsonObject) -> Row:
 
 
 def closed_by_ghz(failures: Mapping[str, Any]) -> float:
-    """Return the number of requests that ghz itself cut off at its end.
+    """Return the number of requests that ghz itself cut off at the end of the load.
 
-    `failures` are ghz's counts of errors, by message. When its duration is over, ghz closes its
+    `failures` are ghz's counts of errors, by message. At the end of the load, ghz closes its
     connections while requests are under way, and counts these requests as Unavailable or Canceled.
-    If the server closes a connection, the error has another message.
+    If instead the server closes a connection, the error has another message.
     """
     return plus(0.0, sum_of(failures, [why for why in failures if CLOSED in why]))
 
@@ -328,7 +334,7 @@ GATLING_QUANTILES = {
     "percentiles3": "p95_ms",
     "percentiles4": "p99_ms",
 }
-"""Gatling's names of percentiles -> our columns, by Gatling's default configuration."""
+"""Our columns of percentiles, by the names that Gatling uses in its default configuration."""
 
 
 GATLING_SCRIPT = re.compile(r"\s*var stats = (?=\{)")
@@ -337,10 +343,10 @@ BARE_NAME = re.compile(r"^(\s*)(\w{1,40}):", re.M)
 
 
 def json_of_gatling_script(text: str) -> str:
-    """Return the JSON in Gatling's js/stats.js, whose content is that of js/stats.json.
+    """Return the content of Gatling's js/stats.js as JSON, as js/stats.json has it.
 
     js/stats.js has an object of JavaScript, in which some names have no quotation marks, and a
-    function. If `text` is anything else, return an empty text.
+    function. If `text` is not the content of js/stats.js, return an empty text.
     """
     begin = GATLING_SCRIPT.match(text)
     if begin is None:
@@ -362,7 +368,7 @@ def gatling(data: JsonObject, source: str) -> Iterator[Row]:
 
 
 def _gatling_requests(data: JsonObject, level: int) -> Iterator[JsonObject]:
-    """Yield the statistics of each kind of request, including those within groups."""
+    """Yield the statistics of each kind of request, also of the kinds within groups."""
     if level > 8:
         return
     for each in dict_of(data.get("contents")).values():

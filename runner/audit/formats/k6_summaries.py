@@ -19,9 +19,8 @@ from runner.audit.formats.values import (
 Metrics = Mapping[str, Mapping[str, Any]]
 """The values of each metric, under the names that `--summary-export` uses."""
 BUSY = 0.9
-"""If on average at least this share of the users had an iteration under way, all users were busy.
-
-The users of a closed load are always busy.
+"""If on average at least this share of the users had an iteration under way, all users were always
+busy, as the users of a closed load are.
 """
 _TREND = {"mean_ms": "avg", "min_ms": "min", "p50_ms": "med", "max_ms": "max"}
 _QUANTILES = {f"p{percent}_ms": f"p({percent})" for percent in PRINTED_QUANTILES[1:]}
@@ -30,8 +29,8 @@ _QUANTILES = {f"p{percent}_ms": f"p({percent})" for percent in PRINTED_QUANTILES
 def rows_of_metrics(metrics: Metrics, source: str, duration_s: float = math.nan) -> Iterator[Row]:
     """Yield a row for the requests, and a row for the iterations.
 
-    Each user runs one iteration at a time, so the number of users is the number of connections in
-    the row of the iterations.
+    Each user runs one iteration at a time. So in the row of the iterations, the column
+    `connections` has the number of users.
     """
     shared = {
         "test": source,
@@ -69,8 +68,9 @@ def load_model(metrics: Metrics) -> str:
     """Return the load model that a summary shows: `open`, `closed` or `unknown`.
 
     Only an open load has dropped iterations. If there are no dropped iterations and the users were
-    always busy, the load is closed. Otherwise the load model is unknown: users may have waited
-    until the next iteration was due (an open load), paused, or been added step by step.
+    always busy, the load is closed. Otherwise the load model is unknown. Users may have been idle
+    because the next iteration was not due yet (an open load), because they paused, or because they
+    were added step by step.
     """
     if "dropped_iterations" in metrics:
         return "open"

@@ -59,10 +59,10 @@ MARGIN = r"^[ \t>]{0,16}"
 def at(*lines: str) -> Begins:
     """Return a function that finds where reports begin.
 
-    `lines` are patterns of lines. A report has each of these lines once, in this order, but its
-    first lines may be missing, because people leave them out. So a matching line belongs to the
-    same report as the matching line before it if it comes later in the order. Otherwise it begins
-    another report.
+    `lines` are patterns of lines. A report has each of these lines once, in the order of `lines`.
+    But the first lines may be missing, because people leave them out. So if a matching line comes
+    later in this order than the previous matching line, both lines belong to the same report.
+    Otherwise the matching line begins another report.
     """
     compiled = [re.compile(MARGIN + line, re.M) for line in lines]
 
@@ -184,8 +184,8 @@ def _quantiles(text: str, unit: str = "") -> Row:
 def _in_table(text: str, heading: str, label: str) -> dict[str, str]:
     """Return the values in a row of a printed table, by the names of the columns.
 
-    The pattern `heading` matches the line with these names; its first group contains them. The
-    pattern `label` matches the name of the row.
+    The pattern `heading` matches the line with the names of the columns; the pattern's first group
+    contains these names. The pattern `label` matches the name of the row.
     """
     names = _first(heading, text)
     values = _first(rf"^\s*{label}\s+(\S.{{0,200}})$", text)
@@ -195,9 +195,10 @@ def _in_table(text: str, heading: str, label: str) -> dict[str, str]:
 
 
 def _coarsest_ms(text: str, pattern: str) -> float:
-    """Return the largest rounding error, in ms, of the times in s that a pattern finds.
+    """Return the largest rounding error, in ms, of the times that a pattern finds.
 
-    It is half a unit of the last digit of the time with the fewest decimals.
+    The times are in seconds. The largest error is half a unit of the last digit of the time with
+    the fewest decimals.
     """
     digits = [len(each.partition(".")[2]) for each in re.findall(pattern, text, re.M)]
     return 500 * 10.0 ** -min(digits) if digits else 0.0
@@ -212,7 +213,10 @@ WRK = {
     "bytes_per_s": r"^Transfer/sec:\s+(\S{1,20})",
 }
 WRK_COLUMNS = {"Avg": "mean_ms", "Stdev": "stdev_ms", "Max": "max_ms", "99%": "p99_ms"}
-"""Column names of wrk's statistics -> our columns; wrk2 prints 99% instead of Max."""
+"""Our columns, by the names of the columns in wrk's statistics.
+
+wrk2 prints the column `99%` instead of `Max`.
+"""
 WRK2 = re.compile(r"Thread calibration|HdrHistogram")
 """Words that wrk2 prints, but wrk does not. A short run of wrk2 prints no calibration."""
 SOCKET_ERRORS = (
@@ -223,8 +227,8 @@ SOCKET_ERRORS = (
 def wrk(text: str, source: str) -> Iterator[Row]:
     """Yield the row of the output of wrk or wrk2.
 
-    Each thread opens connections / threads, rounded down, so there may be fewer connections than
-    the output says.
+    Each thread opens the same number of connections: connections / threads, rounded down. So there
+    may be fewer connections than the output says.
     """
     sockets = re.search(SOCKET_ERRORS, text)
     unmade = as_number(sockets[1]) if sockets else 0.0
@@ -264,7 +268,7 @@ BY_ERROR = re.compile(r"^\s+\[(\d{1,18})\]\s+(?!\d{1,18} res)(\S.{0,200})$", re.
 
 
 def _with_summary(text: str, source: str, tool: str) -> Row:
-    """Return the columns of the row that hey, oha and ghz print in the same way."""
+    """Return those columns of the row that hey, oha and ghz print in the same way."""
     codes: dict[str, float] = {}
     for code, count in BY_STATUS.findall(text):
         codes[code] = codes.get(code, 0.0) + as_number(count)
@@ -341,9 +345,10 @@ AB_STOPPED = r"^Total of (\d{1,18}) requests completed"
 def ab(text: str, source: str) -> Iterator[Row]:
     """Yield the row of the output of ApacheBench, which prints percentiles in whole milliseconds.
 
-    ab counts an answer as failed if its length differs from that of the first answer. Here such an
-    answer is no error, because the length of a page may vary. What ab prints as its mean time per
-    request was not measured: it is connections / rate. The measured mean is in ab's line `Total`.
+    ab counts an answer as failed if its length differs from the length of the first answer. Here
+    such an answer does not count as an error, because the length of a page may vary. ab does not
+    measure the mean time per request that it prints, but computes it as connections / rate. The
+    measured mean is in ab's line `Total`.
     """
     parts = re.search(AB_FAILED, text)
     failed = (
@@ -471,8 +476,8 @@ def h2load(text: str, source: str) -> Iterator[Row]:
     """Yield the row of the output of h2load.
 
     h2load does not print how many requests a connection has under way, by HTTP/2 or by pipelining.
-    Its time includes a warm-up, but its number of requests does not. If the end of the report is
-    missing, the number of requests is unknown.
+    The time that h2load prints last includes a warm-up, but the number of requests does not. If the
+    end of the report is missing, the number of requests is unknown.
     """
     columns = _in_table(text, r"^\s{10,40}(min\s.{0,120})$", r"(?:time for )?request\s*:")
     counts = re.search(H2LOAD_COUNTS, text, re.M)

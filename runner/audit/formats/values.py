@@ -32,8 +32,8 @@ NUMBERS = (
 """Numeric columns of the frame; an unknown number is NaN.
 
 - `depth` is the number of requests under way per connection.
-- `connections` is the number of connections that were opened, and `unmade` the number of those that
-  could not be opened.
+- `connections` is the number of connections that were opened. `unmade` is the number of connections
+  that could not be opened.
 - `requests` counts all requests that ended, even with an error. `errors` counts the requests
   without the expected answer, whatever the tool calls them. `errors_beside` counts those errors
   that the tool does not count among its requests, such as broken connections. `unfinished` counts
@@ -147,8 +147,9 @@ def value_of(column: str, value: Any) -> float:
 def half_a_digit(column: str, value: Any) -> float:
     """Return half a unit of the last digit of a printed value, in the unit of a column.
 
-    This is the highest rounding error of the value. Return 0 for values that are no text, and for
-    values without decimals, such as `10s`, which are settings of the tool.
+    This is the highest rounding error of the value. Return 0 for values that are not texts. Also
+    return 0 for values without decimals, such as `10s`, because these values are not measured but
+    set by the tool's user.
     """
     found = MEASURE.fullmatch(value[:64]) if isinstance(value, str) else None
     decimals = len(found[1].partition(".")[2]) if found else 0
@@ -167,7 +168,7 @@ def duration_ms(text: str) -> float:
 
 
 def sum_of(row: Mapping[str, Any], names: Iterable[str]) -> float:
-    """Return the sum of the values in `row` under `names` that are known; NaN if none is known."""
+    """Return the sum of the known values that `row` has under `names`; NaN if no value is known."""
     known = [number for name in names if (number := as_number(row.get(name))) >= 0]
     return sum(known) if known else math.nan
 
@@ -183,7 +184,7 @@ def dict_of(value: Any) -> JsonObject:
 
 
 def dicts_of(value: Any) -> list[JsonObject]:
-    """Return the objects in a list; an empty list if `value` is no list."""
+    """Return the objects in a list; an empty list if `value` is not a list."""
     return [each for each in list_of(value) if isinstance(each, dict)]
 
 
