@@ -1,7 +1,7 @@
 """How much faster two single-threaded workers rebuild tables than one, and what memory they take.
 
-Run: python benchmarks/cluster.py [--iterations N] [--trials N] [--repeats N]. One worker and two
-workers are measured in turn, so that a slow moment of the machine slows both.
+Run: python benchmarks/cluster.py [--iterations N] [--trials N] [--repeats N]. Each repeat measures
+one worker and then two workers, so that a slow moment of the machine slows both measurements.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def digest(raw: Path, folder: Path, number: int) -> dict[str, Any]:
-    """Digest the file as trial `number`; return {number: the worker's peak resident size}."""
+    """Digest the file as trial `number`.
+
+    Return a dict with the number as its only key, and the worker's peak resident size in bytes.
+    """
     targets = [
         folder / f"{number}.{name}.parquet" for name in ("requests", "latency", "throughput")
     ]

@@ -1,12 +1,12 @@
 """Speed and memory of the k6 digest beside a bare DuckDB COPY and pandas, on a file like k6's own.
 
-"our digest" reads the file as the samples of one of the lab's trials. "imported file" reads it as
-if somebody else had recorded it: as `bench import` does after it has copied the file, and before it
-builds the run's tables.
+"our digest" reads the file as the samples of one of the lab's trials. "imported file" digests the
+file as `bench import` does. It measures neither the copying of the file, which `bench import` does
+before that, nor the building of the run's tables, which `bench import` does after that.
 
 Run: python benchmarks/digest.py [--iterations N] [--repeats N] [--tags stock|trimmed] [--keep
 FOLDER]. Each reader runs in a process of its own. In each repeat all readers run one after another,
-so that a slow moment of the machine slows all of them. The table shows medians over the repeats.
+so that a slow moment of the machine slows all readers. The table shows medians over the repeats.
 Wall time counts from the start of reading to the last table. Memory is the process's peak resident
 size.
 """
@@ -158,8 +158,9 @@ def _measure(name: str, raw: Path) -> Costs:
 def _report(results: dict[str, list[Costs]], size: int, lines: int) -> None:
     """Print a row per reader.
 
-    A ratio compares the reader with `BESIDE` in one repeat, in which both of them ran. The row has
-    the median of these ratios. On a machine that others use, trust the ratio of CPU times.
+    In each repeat, the cost of the reader is divided by the cost of `BESIDE`. The row has the
+    median of these ratios. If other programs use the machine, trust the ratio of CPU times more
+    than the ratio of wall times.
     """
     _show(
         f"{'reader':<20}{'wall s':>9}{'CPU s':>9}{'MB/s':>9}{'peak MB':>9}  wall and CPU time "

@@ -1,13 +1,14 @@
 """Measure how often `bench ab` is wrong, by simulating runs with the noise of real sessions.
 
-The noise comes from a committed run. For each load and server, it consists of the logarithms of a
-quantity in each session, minus the mean of these logarithms. A simulated run draws three servers of
-one load, and calls the first server base, the second base again, and the third head. It then draws
+The noise comes from a committed run. For each load and server, the noise consists of the logarithms
+of a quantity in each session, minus the mean of these logarithms. A simulated run draws three
+servers of one load. They play the roles of "base", "base again" and "head". The run then draws
 sessions, always three neighbouring sessions at once, so that drifts over several sessions remain (a
 moving-block bootstrap). The costs of head are multiplied by 1 + effect. The rule of `bench ab` then
 decides as in a real run.
 
-Run as `benchmarks/false_alarms.py [--runs N]`; it prints the table of docs/two-commits.md.
+Run: python benchmarks/false_alarms.py [--runs N]. The program prints the table of
+docs/two-commits.md.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ These quantities share one significance level.
 """
 EFFECTS_PCT = (0.0, 1.0, 2.5, 3.0, 5.0, 10.0, 20.0)
 SESSIONS = (10, 16, 20, 28, 36)
-"""Numbers of sessions that are simulated; the time budget of a real run may suffice for as many."""
+"""Numbers of sessions to simulate. The time budget of a real run limits its number of sessions."""
 SEED = 20_261_127
 
 
@@ -81,7 +82,8 @@ def noises(tables: Tables, quantities: Sequence[Quantity] = QUANTITIES) -> Itera
         if len(whole) < LEAST_SESSIONS or servers < SERVERS:
             continue
         cube = np.stack([whole[name].to_numpy() for name in names], axis=2)
-        # Subtracting the mean makes the residuals smaller by this factor. Multiplying corrects it.
+        # Subtracting the mean makes the residuals smaller by this factor. Multiplying by the factor
+        # corrects this.
         grown = np.sqrt(len(whole) / (len(whole) - 1))
         yield Noise(str(load), (cube - cube.mean(axis=0)) * grown)
 
@@ -99,7 +101,7 @@ def simulate(
 ) -> Simulated:
     """Return one simulated run of at most `sessions` sessions.
 
-    `effect` is the additional cost of head, as a share of its cost.
+    `effect` is the additional cost of head, as a share of the cost without the effect.
     """
     count, servers, _ = noise.residuals.shape
     chosen = generator.choice(servers, SERVERS, replace=False)

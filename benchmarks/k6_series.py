@@ -1,11 +1,11 @@
 """CPU that each series of k6 takes for an iteration, under the lab's own flags and observers.
 
 Run: python benchmarks/k6_series.py [--server NAME] [--vus N] [--iterations N] [--blocks N]
-[--minutes N]. A series is a major version of k6; `make k6-both` builds both. Each block loads the
-server once with each series. Each series comes first in half of the blocks, in a seeded random
-order. The program prints the CPU time of k6 per iteration in µs, which includes k6's start and the
-writing of its samples. It also prints the ratio of the two series within blocks, with its 95 %
-interval (Student's t on logarithms).
+[--minutes N]. A series is a major version of k6; `make k6-both` builds both series. Each block
+loads the server once with each series. Each series comes first in half of the blocks, which are
+chosen at random with a seed. The program prints the CPU time of k6 per iteration in µs, which includes
+k6's start and the writing of its samples. The program also prints the ratio of the two series
+within blocks, with the 95 % interval of this ratio (Student's t on logarithms).
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _measure(asked: argparse.Namespace, tools: dict[str, Tool]) -> dict[str, dic
 
 
 def _load(bench: Bench, ready: Ready, cell: Cell, tool: Tool) -> float:
-    """Run the load once with one k6; return the CPU time in µs that k6 took per iteration."""
+    """Run the load once with the k6 `tool`, and return its CPU time per iteration in µs."""
     with scratch(bench.lab.ledger) as folder:
         bench = replace(bench, tools={"k6": tool.path})
         measurement, summary = observed(bench, ready, cell, folder, tool.name)

@@ -3,9 +3,9 @@
 Run: python benchmarks/overhead.py [--engine auto|docker|process] [--server NAME] [--vus N]
 [--iterations N] [--repeats N] [--seed N] [--json], or `bench overhead` with the same options. Each
 block loads the server once under every variant, in seeded random order. The variants are the lab
-with all observers, the lab without each of them, and a stock k6. The program prints medians, and
-the lab's rate divided by each variant's rate, compared within blocks. It stores every observation
-in data/overhead.json.
+with all observers, the lab without one of its observers, and a stock k6. The program prints
+medians, and the lab's rate divided by each variant's rate, compared within blocks. It stores every
+observation in data/overhead.json.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 """For each variant, the fields of Bench in which the variant differs from `lab`.
 
-`lab` is as in every trial: k6 writes every sample, and sampler and probe run. In `stock k6`,
-neither sampler nor probe runs. k6 writes only its summary, and has none of the lab's settings (few
-tags, garbage collector). The script is the same in all variants.
+In `lab`, as in every trial, k6 writes every sample, and sampler and probe run. In `stock k6`,
+neither sampler nor probe runs, k6 writes only its summary, and k6 runs without the lab's settings
+(few tags, garbage collector). The script is the same in all variants.
 """
 COSTLY = {name: VARIANTS[name] for name in (LAB, "stock k6")}
 """Variants under which a server with costly requests is loaded.
 
-The lab sends some requests in addition to the load. If they cost anything, this shows most clearly
-when each request is costly.
+The lab's probe sends some requests in addition to the load. The cost of these requests shows most
+clearly if each request is costly.
 """
 COST_MS = 5.0  # CPU time of a request to the costly server
 COSTLY_USERS, COSTLY_ITERATIONS = 4, 1500  # so that one load takes about 8 s
@@ -154,7 +154,7 @@ def overhead_campaign(
 def costly_campaign(*, repeats: int, seed: int) -> Campaign:
     """Return the campaign that measures the overhead on a server with costly requests.
 
-    Each request to it takes COST_MS of CPU time.
+    Each request to this server takes COST_MS of CPU time.
     """
     form = Iterations(COSTLY_ITERATIONS)
     load = Load(WORKLOAD, repeats, 1.0, form, users=(COSTLY_USERS,))
@@ -239,7 +239,8 @@ def observed(
 ) -> tuple[Measurement, GeneratorSummary]:
     """Run the load once, with its raw files in `folder`.
 
-    Raise LabError if k6 has not made every request; the error names `what`.
+    Raise LabError if k6 has not made every request. The error message then contains `what`, which
+    names the variant.
     """
     member = Member(cell.cell_id, ready, cell, folder)
     found = measure(
@@ -303,7 +304,10 @@ def costs(observations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def in_words(row: Mapping[str, Any]) -> str:
-    """Return a row's ratio with its interval, and with a remark if it may be 1 (no cost)."""
+    """Return a row's ratio with its interval, as a text.
+
+    If the ratio may be 1, which means that the observers cost nothing, the text says so.
+    """
     found: Ratio | None = row["lab_to_variant"]
     if found is None:
         return "" if row["variant"] == LAB else f"fewer than {FEWEST_TRIALS} blocks"

@@ -1,11 +1,11 @@
-"""What the profile pass of a run costs: requests per second beside perf, and seconds.
+"""Print what the profiles of a run cost: how much perf slows the servers, and how long it takes.
 
 Run: python benchmarks/profile_cost.py RUN_FOLDER. `make bench-profile` measures `quick` first.
 
-Some slices of a session are plain: they run without perf. The program prints a session's seconds in
-total and under load. It also prints the rate of the recorded slices, and of the counted slices,
-divided by the rate of the plain slices: the geometric mean over the servers, and the values of the
-servers with the lowest and the highest ratio.
+Some slices of a session are plain: they run without perf. For each session, the program prints the
+duration in seconds, and for how many of these seconds the servers were loaded. It also prints the
+rate of the recorded slices, and of the counted slices, divided by the rate of the plain slices. The
+printed ratios are the geometric mean over the servers, the lowest ratio, and the highest ratio.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Run: python benchmarks/sampler.py [--seconds N] [--hz N] [--idle]. The sampler runs as in a trial,
 and reports its own CPU time in resources.parquet. Meanwhile a stand-in for the load generator keeps
-the sampler's CPU and caches busy, because without it each tick would be cheaper than in a trial
-(`--idle` leaves it out). The results are CPU times, not wall times, so other programs on the
-machine hardly matter.
+the sampler's CPU and caches busy, because otherwise each tick would be cheaper than in a trial.
+`--idle` leaves the stand-in out. The results are CPU times, not wall times, so other programs on
+the machine hardly matter.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ from runner.model import Subject
 
 THREADS = 8
 SETTLE_S = 1.0
-"""This time at the beginning is left out, because the sampler is still importing modules then, and
-reads everything for the first time.
+"""The samples of this time at the beginning are left out.
+
+At the beginning, the sampler still imports modules, and reads every file for the first time.
 """
 
-# A stand-in for a server: its arguments are the number of threads of the first process and the
-# number of further processes, all of which sleep. It answers every request like /stats, on a free
-# port.
+# A stand-in for a server. Its arguments are the number of threads of the first process and the
+# number of further processes. All further processes, and all threads but one, sleep. This thread
+# answers every request on a free port as /stats would.
 _SERVER = """
 import os, socket, sys, threading, time
 threads, children = int(sys.argv[1]), int(sys.argv[2])
@@ -116,7 +117,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _busy(cpus: tuple[int, ...]) -> Iterator[None]:
-    """Keep the first of `cpus` busy with 64 MB of memory, so that its caches hold nothing else."""
+    """Keep the first of `cpus` busy with 64 MB of memory, so that its caches hold no other data."""
     process = subprocess.Popen(["taskset", "-c", str(cpus[0]), sys.executable, "-c", _GENERATOR])
     try:
         yield
@@ -147,9 +148,9 @@ def _measure(
 def _stand_in(
     processes: int, grouped: bool, folder: Path, book: Ledger
 ) -> Iterator[tuple[int, int]]:
-    """Start a stand-in with this number of sleeping processes; yield its pid and its port.
+    """Start a stand-in for a server with this number of processes; yield its pid and its port.
 
-    If it is a single process, this process has several threads.
+    If the stand-in is a single process, this process has several threads.
     """
     argv = [
         sys.executable,

@@ -1,7 +1,8 @@
 """One very long trial: whether the runner's memory stays flat, and every count agrees at the end.
 
-Run: python benchmarks/soak.py [--iterations N] [--vus N] [--server NAME]. It runs a campaign with a
-single trial, reads the runner's resident memory once a second, and adds a row to docs/soak.md.
+Run: python benchmarks/soak.py [--iterations N] [--vus N] [--server NAME]. The program runs a
+campaign with a single trial, reads the runner's resident memory once a second, and adds a row to
+docs/soak.md.
 """
 
 from __future__ import annotations

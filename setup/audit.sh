@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks every locked dependency for known vulnerabilities of its language. The exit code is 1 if a dependency is vulnerable.
-# It is 2 if a tool or a database of vulnerabilities is not available. A message then says which dependencies were not checked.
+# Checks the locked dependencies of each language for known vulnerabilities. The exit code is 1 if a dependency is vulnerable. It is
+# 2 if a tool or a database of vulnerabilities is not available. A message then says which dependencies were not checked.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 
@@ -10,8 +10,8 @@ trap 'rm -f "$log"' EXIT
 found=0 unknown=0
 
 # audit WHAT VULNERABLE MARK COMMAND...: run a tool. VULNERABLE is the tool's exit code if it finds
-# vulnerabilities. Some tools have the same exit code if they could not check, so the output must
-# also match MARK.
+# vulnerabilities. Some tools end with the same exit code if they could not check anything. So the
+# tool has found vulnerabilities only if the output also matches MARK.
 audit() {
   local what=$1 vulnerable=$2 mark=$3 code=0
   shift 3

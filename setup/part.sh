@@ -3,7 +3,7 @@
 # begins, and one line with its time or its error when it ends. All other output goes to its log.
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 set -euo pipefail
-# The folder of built tools. If there is no checkout, `bench setup` names a folder in the user's cache.
+# The folder of built tools. If the lab is installed as a package, `bench setup` sets BENCH_TOOLS to a folder in the user's cache.
 tools=${BENCH_TOOLS:-.tools}
 
 # fail SENTENCE: end the part with an error before it begins.
@@ -20,9 +20,10 @@ begin() {
   trap 'trap - EXIT; exit 130' INT TERM
 }
 
-# fresh BUILT LOCK: succeed if the tool BUILT was built from the versions in LOCK. This is known from
-# the copy of LOCK beside BUILT. Times of files would not show it, because an installed package has
-# new files each time. Only if there is no copy, succeed if BUILT is newer than LOCK.
+# fresh BUILT LOCK: succeed if the tool BUILT was built from the versions in LOCK. `finish` keeps a copy
+# of LOCK beside BUILT, so succeed if LOCK equals this copy. The times of the files do not show it,
+# because the files of the lab's package get new times at each installation. But if there is no copy,
+# succeed if BUILT is newer than LOCK.
 fresh() {
   [ -x "$1" ] || return 1
   if [ -e "$1.lock" ]; then cmp -s "$2" "$1.lock"; else [ "$1" -nt "$2" ]; fi

@@ -1,10 +1,10 @@
-"""Write the bill of materials of a wheel (CycloneDX), a part of the bill of the environment .venv.
+"""Write the bill of materials of a wheel (CycloneDX), from the bill of materials of .venv.
 
-`setup/sbom.py WHEEL < ENVIRONMENT.json` writes a file beside WHEEL with the same name, but the
-suffix .cdx.json. It lists the lab with the wheel's version, and the locked packages that the lab
-needs with all of its extras. The development tools in .venv are left out. cyclonedx-py itself would
-not leave out all of them, because it includes every installed package that any extra of another
-package needs.
+`setup/sbom.py WHEEL < ENVIRONMENT.json` writes a file beside WHEEL with the same name, but with the
+suffix .cdx.json. This file lists the lab with the wheel's version, and the locked packages that the
+lab needs with all of its extras. The development tools in .venv are left out. cyclonedx-py itself
+would not leave out all development tools, because it includes every installed package that any
+extra of another package needs.
 """
 
 import json
@@ -60,7 +60,7 @@ def of_wheel(bom: dict[str, Any], names: set[str], version: str) -> dict[str, An
 
 
 def main(wheel: Path) -> None:
-    """Read the environment's bill of materials from stdin, and write that of the wheel."""
+    """Read the environment's bill of materials from stdin, and write the wheel's bill."""
     version = wheel.name.split("-")[1]
     extras = tuple(metadata(NAME).get_all("Provides-Extra") or ())
     found = of_wheel(json.load(sys.stdin), needed(NAME, extras) - {NAME}, version)

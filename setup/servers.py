@@ -24,7 +24,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def server(name: str) -> Server:
-    """Return a server; of its fields, only those that a build needs are filled in."""
+    """Return a server in which only the fields that a build needs are filled in."""
     folder = ROOT / "servers" / name
     values = read(folder / "server.toml").get("build", {})
     return Server(
@@ -44,7 +44,7 @@ def server(name: str) -> Server:
 def missing() -> list[str]:
     """Return the servers that have no binary yet, but whose toolchain is installed.
 
-    If a toolchain is not installed, `bench run` names its servers.
+    If a toolchain is not installed, `bench run` names the servers that need it.
     """
     servers = map(server, read(ROOT / "runner" / "campaigns" / "quick.toml")["servers"])
     return [

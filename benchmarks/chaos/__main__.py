@@ -32,7 +32,7 @@ LONGEST_BUILD_S = 900
 TARGET_S = 6.0
 """A fault waits at most this long for something that it can hit, such as a generator."""
 RESUMES = 4
-"""A run must have reached its end after it was resumed this number of times."""
+"""A run must reach its end after it was resumed at most this number of times."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,12 @@ class Outcome:
     fault: str
     moment_s: float
     hit: str
-    """The name of what the fault hit; empty if nothing that it can hit appeared in time."""
+    """The name of the process, file or other thing that the fault hit.
+
+    Empty if nothing that the fault can hit appeared in time.
+    """
     exit_code: int | None
-    """The exit code of the runner; None if it did not end by itself."""
+    """The exit code of the runner; None if the runner did not end by itself."""
     resumes: int
     sealed: int
     failed: int
@@ -82,8 +85,8 @@ def main() -> int:
 def undisturbed_s(engine: Engine | None) -> float:
     """Return the duration of a campaign of plain processes that no fault hits, in seconds.
 
-    First run further campaigns, which build the servers' binaries and, if there is an engine, their
-    images.
+    Before this campaign, run a campaign that builds the servers' binaries. If there is an engine,
+    also run a campaign that builds the servers' images.
     """
     for builder in (None, engine) if engine is not None else (None,):
         _unhit(builder)

@@ -48,9 +48,9 @@ class Fault:
 
 
 def _signal(lab: Lab, word: str, number: signal.Signals) -> str:
-    """Send a signal to the lab's processes with this word in their command, and name them.
+    """Send a signal to those processes of the lab whose command has this word.
 
-    The result is empty if there is no such process.
+    Return a text that names the processes; it is empty if there is no such process.
     """
     hit = []
     for process in lab.processes(word):

@@ -58,14 +58,14 @@ int clock_gettime(clockid_t which, struct timespec *now) {
 """
 """C source of a library that the lab's programs preload (LD_PRELOAD).
 
-It sets the programs' wall clock an hour ahead as long as the file that CHAOS_CLOCK_STEP names
-exists.
+CHAOS_CLOCK_STEP names a file. As long as this file exists, the library sets the programs' wall
+clock an hour ahead.
 """
 DISK = "400m"
 PATIENCE_S = 180.0
-"""A run that has not ended after this time counts as hanging.
+"""A run that has not ended after this time counts as a run that hangs.
 
-The time is long, because a generator waits long for a server that hangs.
+The time is long, because a generator waits a long time for a server that does not answer.
 """
 CLEAN_UP_S = 20.0
 ENGINE_START_S = 180.0
@@ -86,7 +86,8 @@ class Engine:
             sys.stdout.write("no Docker engine can be started here: plain processes only\n")
             yield None
             return
-        # Not in the lab's own folder, because the path of a socket can have only 107 bytes.
+        # The path of a socket can have only 107 bytes, so the path of a folder within the lab's own
+        # folder might be too long.
         home = Path(tempfile.mkdtemp(prefix="lab-engine-"))
         engine = cls(home)
         try:
@@ -124,7 +125,7 @@ class Engine:
             time.sleep(0.2)
 
     def kill(self) -> None:
-        """Kill the engine; its containers stay until it is started again."""
+        """Kill the engine. Its containers keep running until the engine is started again."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
@@ -157,7 +158,10 @@ class Lab:
     root: Path
     engine: Engine | None
     clock_switch: Path | None
-    """The file whose existence sets the clock of the lab's programs; None without a C compiler."""
+    """The file that sets the clock of the lab's programs ahead as long as the file exists.
+
+    None if there is no C compiler.
+    """
     environment: dict[str, str]
     runner: subprocess.Popen[bytes] | None = None
     outputs: list[Path] = field(default_factory=list)
@@ -316,7 +320,7 @@ class Lab:
     def processes(self, word: str = "") -> list[psutil.Process]:
         """Return the lab's processes except the runner.
 
-        With `word`, return only those of the program or module that has this name.
+        With `word`, return only the processes of the program or module that has this name.
         """
         found = []
         for process in self._all_processes():
@@ -329,8 +333,8 @@ class Lab:
     def _all_processes(self) -> Iterator[psutil.Process]:
         """Yield the lab's processes except the runner.
 
-        A process is the lab's if its command, folder or environment names the lab's folder, or if
-        it is in the control group of one of the lab's containers.
+        A process belongs to the lab if its command, folder or environment names the lab's folder,
+        or if it is in the control group of one of the engine's containers.
         """
         containers = self.engine.containers() if self.engine is not None else []
         own = self.runner.pid if self.runner is not None else None
@@ -344,9 +348,10 @@ class Lab:
                     yield process
 
     def left_behind(self, *, killed_watchdog: bool) -> list[str]:
-        """Wait for what the last command left to end; return sentences about what still remains.
+        """Return sentences about the things that the last command left behind.
 
-        If the watchdog was killed, first run `bench clean`.
+        These are processes, containers, ledgers and temporary files that still exist after
+        CLEAN_UP_S. If the watchdog was killed, first run `bench clean`.
         """
         if killed_watchdog:
             self.ended(self.start("clean"))
@@ -376,14 +381,14 @@ class Lab:
 
 
 def _variables(process: psutil.Process) -> str:
-    """Return the folder of the lab that a process's environment names; empty if it names none."""
+    """Return the lab's folder that a process's environment names; empty if it names no folder."""
     return process.environ().get("BENCH_ROOT", "")
 
 
 def _stays(things: Callable[[], Sequence[object]]) -> str:
-    """Wait until `things` returns nothing; after CLEAN_UP_S, return what it still returns.
+    """Wait until `things` returns no things, but at most for CLEAN_UP_S.
 
-    The result is a text, which is empty if nothing remains.
+    Return a text that names the things that remain; it is empty if nothing remains.
     """
     deadline = time.monotonic() + CLEAN_UP_S
     found: Sequence[object] = []
@@ -397,7 +402,7 @@ def _stays(things: Callable[[], Sequence[object]]) -> str:
 
 
 def _clock(root: Path) -> Path | None:
-    """Compile the library that sets the clock; None without a C compiler."""
+    """Compile the library that sets the clock, and return its path; None without a C compiler."""
     compiler = shutil.which("cc")
     if compiler is None:
         return None
@@ -409,6 +414,6 @@ def _clock(root: Path) -> Path | None:
 
 
 def _mount(folder: Path) -> bool:
-    """Mount a small disk at a folder; return whether it could be mounted."""
+    """Mount a small disk at a folder; return True if it could be mounted."""
     command = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "none", str(folder)]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
