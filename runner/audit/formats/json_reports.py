@@ -245,10 +245,11 @@ Percentiles are shares here: the 99th percentile is 0.99.
 
 
 def _workers_of_nighthawk(options: JsonObject, results: list[JsonObject]) -> float:
-    """Return the number of workers, each of which has the connections and the rate of the options.
+    """Return the number of Nighthawk's workers.
 
-    The option `concurrency` may be `auto`. But if there are several workers, each has a result of
-    its own.
+    Each worker has the connections and the rate that the options name. The option `concurrency`
+    states the number of workers, but may be `auto`. If there are several workers, each worker has a
+    result of its own, so the results are counted instead.
     """
     found = sum(str(each.get("name")).startswith("worker_") for each in results)
     stated = as_number(options.get("concurrency"))
@@ -258,7 +259,7 @@ def _workers_of_nighthawk(options: JsonObject, results: list[JsonObject]) -> flo
 def _extremes(latency: JsonObject) -> Row:
     """Return the lowest and the highest response time of Nighthawk's statistic.
 
-    Older versions give them only as the percentiles 0 and 1.
+    Older versions of Nighthawk give these two times only as the percentiles 0 and 1.
     """
     by_percentile = {
         as_number(each.get("percentile")): each.get("duration")
@@ -403,9 +404,10 @@ def _gatling_row(stats: JsonObject, source: str) -> Row:
 
 
 CRANK_TOOLS = ("wrk", "bombardier", "h2load", "http")
-"""Load generators of crank, which are the prefixes of its results.
+"""Load generators of crank. The name of a load generator is the prefix of its results.
 
-Some jobs also store their results under the common prefix `http`, which is therefore the last one.
+`http` is a prefix that several load generators share. A job may have results under both prefixes,
+so `http` comes last, and is used only if there is no other prefix.
 """
 
 
@@ -428,7 +430,11 @@ def crank(data: JsonObject, source: str) -> Iterator[Row]:
 
 
 def _jobs_of_crank(data: JsonObject) -> JsonObject:
-    """Return crank's jobs by name; a document from its database has them at its top."""
+    """Return crank's jobs by name.
+
+    A file of crank has the jobs in its member `jobResults`. A document from crank's database has
+    the jobs at its top level.
+    """
     return dict_of((dict_of(data.get("jobResults")) or data).get("jobs"))
 
 
@@ -444,12 +450,13 @@ def _tool_of_crank(results: JsonObject) -> str | None:
 
 
 def _crank_unit_ms(results: JsonObject, tool: str, metadata: list[JsonObject]) -> float:
-    """Return the unit of a job's latencies in ms.
+    """Return the unit of a job's latencies, in ms.
 
     Older versions of crank give bombardier's latencies in microseconds, and newer versions in
-    milliseconds. The metadata of the job say which. If they are missing, bombardier's own report,
-    which is always in microseconds, shows it. Without the report, only the newer versions give
-    percentiles.
+    milliseconds. The metadata of the job name the unit. If the metadata are missing, the mean is
+    compared with the mean in bombardier's own report, which is always in microseconds. If this
+    report is missing, too, the unit is milliseconds if there are percentiles, because only newer
+    versions give percentiles.
     """
     if tool != "bombardier":
         return 1.0
@@ -468,7 +475,8 @@ def _crank_unit_ms(results: JsonObject, tool: str, metadata: list[JsonObject]) -
 def _report_in_crank(results: JsonObject) -> Row:
     """Return the row of bombardier's own report in a job's results.
 
-    Return an empty row if there is none, or if several generators sent a part of the load each.
+    Return an empty row if there is no report, or if there are several reports because several load
+    generators shared the load.
     """
     reports = dicts_of(results.get("bombardier/raw"))
     return next(bombardier(reports[0], "")) if len(reports) == 1 else {}
