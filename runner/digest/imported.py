@@ -68,7 +68,7 @@ class _Seen:
 
 
 def cell_of(server: str) -> Cell:
-    """Return the cell for a file that has not been read yet; its load is only a placeholder."""
+    """Return the cell for a file that has not been read yet. The cell's load is a placeholder."""
     return Cell(
         server=server,
         language="unknown",

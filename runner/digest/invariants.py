@@ -35,8 +35,8 @@ number of accepted connections, and keeps one connection to /stats during the lo
 STRANGERS = 20
 """Up to this number of connections may belong to other programs in the network namespace.
 
-They are allowed only if the kernel counts the connections, because the kernel does not count the
-server's connections alone.
+This is allowed only if the server does not count its connections, so that the kernel's count is
+used. The kernel's count also includes the connections of other programs.
 """
 LITTLE_TOLERANCE = 0.05
 LONG = 5.0
@@ -135,7 +135,9 @@ class Rule:
     """What an invariant demands, and which trials it applies to."""
 
     check_name: str
-    """Name of the check, which is stored. It begins with the invariant's number, if there is one.
+    """Name of the check, which is stored.
+
+    If the invariant has a number, the name begins with this number.
     """
     compares: str
     """The numbers that must agree."""

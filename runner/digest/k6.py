@@ -53,8 +53,8 @@ GROUP_ROWS = 61_440  # rows in a row group of the table of requests
 LONGEST_NS = 30 * 86_400 * 10**9
 """If two requests of a load are further apart than this, the clock was set during the load.
 
-The file of the load is then refused. The throughput table has one row per bin, so it would become
-huge.
+The file of the load is then refused. Otherwise the throughput table, which has one row per bin,
+would become huge.
 """
 MEMORY_MB = 400
 """Memory in MB that the whole process of a digest may need."""
@@ -129,8 +129,8 @@ class RequestNumbers(Tally):
     script_runs: int
     """Number of data_sent points.
 
-    k6 writes one such point for each iteration, even if it was interrupted, and one each for
-    setup() and teardown().
+    k6 writes such a point at the end of each iteration, even of an interrupted iteration. It also
+    writes one for setup() and one for teardown().
     """
     first_start_ns: int
     """Wall-clock time when the load began.
@@ -141,9 +141,10 @@ class RequestNumbers(Tally):
     durations: Trend
     """Exact statistics of http_req_duration, whether connections were reused or not."""
     latency: Trend
-    """The published latency: `durations` if connections were reused.
+    """Exact statistics of the published latency.
 
-    Otherwise it also contains the time of connecting.
+    If connections were reused, they are equal to `durations`. Otherwise the published latency also
+    contains the time of connecting.
     """
     worst_residual_ms: float  # largest |sending + waiting + receiving - duration|
     iteration_max_ms: float  # largest iteration_duration; 0 without a completed iteration

@@ -99,9 +99,10 @@ error_code is 0 if there was no error.
 LABELLED = REQUESTS.append(pa.field("label", pa.int32()))
 """One row per request, with the number of its label (`Tally.labels`)."""
 ELSEWHERE = LABELLED.append(pa.field("port", pa.int32()))
-"""One row per request that a user's script sent to a port other than the server's.
+"""One row per request of a user's script that is not part of the load on the server.
 
-The column `port` has the port that the request went to.
+Such a request went to a port other than the server's, which the column `port` names. Or it belongs
+to setup() or teardown(), and then the column has SET_UP_PORT.
 """
 SET_UP_PORT = 0  # number in the column `port` for all requests of setup() and teardown()
 SET_UP_GROUPS = ("::setup", "::teardown")
@@ -168,8 +169,8 @@ class Tally:
     lines_lost: int = 0
     """Number of lines that were not used because the end of the file is missing.
 
-    These are the line that was cut off, and the lines of a request whose last points are missing.
-    The number of lines that are missing after them is unknown.
+    Lines that were not used are the line that was cut off, and the lines of a request whose last
+    points are missing. The number of lines in the missing end is unknown.
     """
     labelling: Labelling = field(default_factory=Labelling)
     """The numbered labels of requests and checks, and the URLs of each label."""
@@ -517,7 +518,7 @@ class Block:
 
     @classmethod
     def without_points(cls, fault: DamageError | None = None) -> Block:
-        """Return a block without points: it has no lines, or its lines could not be read."""
+        """Return a block without points, for a block without lines or with unreadable lines."""
         return cls(Points.none(), [], 0, [], fault)
 
 
@@ -653,7 +654,7 @@ class Tags:
     port: int
     labels: Labels
     url: str
-    """The URL in the tag `url`; if this tag is missing, the request's name; or else empty."""
+    """The tag `url`, or the tag `name` if there is no tag `url`; empty if both are missing."""
 
 
 def tags_of(known: Mapping[str, Any]) -> Tags:
@@ -744,7 +745,7 @@ POINT = np.dtype(
 )
 """A single point. Its `metric` is an index of KNOWN, and `line` counts from 0."""
 Singles = NDArray[np.void]
-"""An array of single points, each as POINT."""
+"""An array of single points, in the form of POINT."""
 _UNKNOWN = len(KNOWN)  # stands for every metric that is not in KNOWN
 _NUMBERS = {name: number for number, name in enumerate(KNOWN)}
 _ITERATIONS = _NUMBERS["iterations"]
@@ -761,7 +762,7 @@ class _Requests:
     request.
     """
     kept: NDArray[np.void]
-    """The values kept of the tags of each request's first point, as _KEPT."""
+    """The values that are kept of the tags of each request's first point, in the form of _KEPT."""
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
         """Return a row per request; `schema` is LABELLED or ELSEWHERE."""
@@ -775,12 +776,13 @@ class _Requests:
 
 @dataclass(frozen=True, eq=False)
 class _Numbered:
-    """A block's points with the numbers of their metrics, and the values kept of their tags."""
+    """A block's points with the numbers of their metrics, and the values kept of the points' tags.
+    """
 
     points: Points
     """The points; `metric` is an index of KNOWN, or _UNKNOWN."""
     kept: NDArray[np.void]
-    """The values kept of each set of tags, as _KEPT."""
+    """The values that are kept of each set of tags, in the form of _KEPT."""
 
     def places(self, *metrics: str) -> NDArray[np.int64]:
         """Return the indexes of the points that belong to any of these metrics."""
@@ -788,7 +790,7 @@ class _Numbered:
         return np.flatnonzero(np.logical_or.reduce(wanted))
 
     def singles(self, places: NDArray[np.int64]) -> Singles:
-        """Return the points with these indexes as POINT."""
+        """Return the points with these indexes, in the form of POINT."""
         found = np.empty(len(places), POINT)
         for name in ("line", "metric", "end_ns", "value"):
             found[name] = getattr(self.points, name)[places]
@@ -903,7 +905,10 @@ def _batch(columns: Sequence[NDArray[Any]], schema: pa.Schema) -> pa.RecordBatch
 
 
 Rows = Mapping[str, Sequence[pa.RecordBatch]]
-"""Rows by the name of their file: LABELLED, ELSEWHERE, ITERATIONS, USERS and WATCHED."""
+"""Rows, by the name of the file that they will be written to, without `.parquet`.
+
+Their columns are those of LABELLED, ELSEWHERE, ITERATIONS, USERS or WATCHED.
+"""
 
 
 class _Pairing:

@@ -35,7 +35,7 @@ class Labels:
 
     method: str = ""
     name: str = ""
-    """The name that the script gave the request; empty if it gave no name."""
+    """The name that the script gave the request; empty if the script gave no name."""
     url: str = ""
     """The URL with collapsed identifiers; empty if the request has a name."""
     group: str = ""
@@ -47,7 +47,7 @@ class Labels:
 
 
 OTHER = Labels(name=OTHER_ENDPOINTS)
-"""Label of the points beyond MOST_LABELS."""
+"""Label of each point whose own label is not kept, because there are MOST_LABELS labels already."""
 
 
 @dataclass
@@ -73,14 +73,14 @@ class Labelling:
     _urls: dict[int, set[int]] = field(default_factory=dict)
 
     def number(self, label: Labels, url: str) -> int:
-        """Return the number of a point's label, and count the point's URL, unless it is empty."""
+        """Return the number of a point's label, and count the point's URL unless it is empty."""
         number = self._add(label)
         if url:
             self._count(number, {hash(url)})
         return number
 
     def numbers_of(self, others: Labelling) -> NDArray[np.int32]:
-        """Add the labels and URLs of `others`, and return the number that each label has here."""
+        """Add the labels and URLs of `others`, and return each label's number in this object."""
         numbers = [self._add(each) for each in others.labels]
         for number, label in zip(numbers, range(len(numbers)), strict=True):
             self._count(number, others._urls.get(label, set()))

@@ -17,32 +17,35 @@ from runner.model import setting_text, short_number
 from runner.shapes import ForTime, LoadModel, Shape, Steps
 
 ARRIVALS = 3.0
-"""The load is divided into windows of time. On average, this many iterations begin in a window.
+"""Windows of time show if iterations begin at even intervals. On average, this many iterations begin
+in a window.
 
 The number is small, so that the windows would differ visibly if iterations began at random times.
 """
 LATE_S = 0.005
 """k6 may begin an iteration late by this time, even under a light load."""
 LEAST_WINDOW_S = 0.02
-"""A window is at least this long.
+"""The windows of ARRIVALS are at least this long.
 
-A window must be longer than the few milliseconds by which k6 may begin an iteration late.
+They must be longer than the few milliseconds by which k6 may begin an iteration late.
 """
 MOST_WINDOWS = 1_000_000
 UNEVEN = 1.5
-"""A window is even if about as many iterations begin in this window as in the two windows beside
-it.
+"""A window is even if about as many iterations begin in this window as in its two neighbours.
 
-The number in the window may deviate by at most UNEVEN from the mean of the numbers in the two
-windows beside it.
+The number of iterations may deviate by at most UNEVEN from the mean of the two neighbours.
 """
 UNEVEN_SHARE = 0.1
-"""A window is also even if the number deviates from this mean by at most this share of the mean.
+"""A limit like UNEVEN, but as a share of the mean of the two neighbours of a window.
 
-At high rates, this share is more than UNEVEN.
+A window is even if it keeps one of the two limits. At high rates, UNEVEN_SHARE allows more than
+UNEVEN.
 """
 EVEN = 0.75
-"""If at least this share of the windows is even, the iterations began at planned times."""
+"""If at least this share of the windows is even, the iterations began at planned times.
+
+UNEVEN and UNEVEN_SHARE say when a window is even.
+"""
 BUSY = 0.95
 """If on average at least this share of the users runs an iteration, the load is closed, unless k6
 dropped iterations.

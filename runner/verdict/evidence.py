@@ -34,7 +34,7 @@ matter that the generator was full in some seconds.
 The server had at most 3 % of its quota left. So these seconds cost at most 3 % of the rate.
 """
 THROTTLED = 0.01
-"""If a quota holds a server back for at least this share of the time, the server has used it up."""
+"""A quota counts as used up if it holds the server back for at least this share of the time."""
 NEAR_CEILING = 0.90
 """If the rate is at least this share of the generator's ceiling, the generator may be the limit."""
 HARDLY_IDLE = 0.60
@@ -64,9 +64,9 @@ The server may then look idle although it was waiting for a CPU.
 OTHERS = 0.15
 """If programs outside the trial use at least this share of the CPU time, they are a disturbance.
 
-Their CPU time is the CPU time of the machine minus the CPU time of the trial. The kernel counts the
-machine's time in ticks and the trial's time exactly, so the difference is only rough.
-docs/method-evidence.md has measured values.
+The CPU time of these programs is the CPU time of the machine minus the CPU time of the trial. The
+kernel may count the machine's time in ticks but the trial's time exactly, so the difference is only
+rough. docs/method-evidence.md has measured values.
 """
 MANY_TIMES = 5.0
 """Generator and probe measure the same percentile of the response time. One of them waited longer
@@ -154,7 +154,10 @@ class Evidence:
     """Requests that an open load could not send in time."""
     database: DatabaseEvidence | None = None
     waits: tuple[Wait, ...] = ()
-    """Percentiles that both generator and probe measured; empty if the two cannot be compared."""
+    """Percentiles that both generator and probe measured.
+
+    Empty if generator and probe cannot be compared.
+    """
     throttled_share: float | None = 0.0
     """Share of the time for which a quota held the server back; None if unknown."""
     stolen_share: float = 0.0
@@ -187,9 +190,9 @@ class Evidence:
     generator_throttled_share: float = 0.0
     """Share of the time for which a quota held the generator back; 0 if unknown."""
     server_used_cores: float | None = None
-    """CPU use of the server in cores.
+    """CPU use of the server in cores, if the number of the server's CPUs is unknown.
 
-    None if the number of the server's CPUs is known, because `server_share` has the CPU use then.
+    If the number is known, this field is None, and `server_share` has the CPU use.
     """
     serial: Serial | None = None
     """Evidence of a load with one connection, which sends one request after the other.
