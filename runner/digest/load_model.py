@@ -17,8 +17,8 @@ from runner.model import setting_text, short_number
 from runner.shapes import ForTime, LoadModel, Shape, Steps
 
 ARRIVALS = 3.0
-"""Windows of time show if iterations begin at even intervals. On average, this many iterations begin
-in a window.
+"""The load is divided into windows of time, which show if iterations begin at even intervals. On
+average, this many iterations begin in a window.
 
 The number is small, so that the windows would differ visibly if iterations began at random times.
 """

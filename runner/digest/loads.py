@@ -94,10 +94,10 @@ class LeftOut:
 
 
 def left_out_places(taken: Sequence[Sequence[str]]) -> LeftOut:
-    """Leave out the places of a session in which other programs took much CPU time.
+    """Return the places of a session in which much CPU time was taken away from a server.
 
-    `taken` has one list per server, with a text for each slice. If other programs took much CPU
-    time in a slice, the text names these programs; otherwise it is empty. If too few places would
+    `taken` has one list per server, with a text for each slice. If the hypervisor or other programs
+    took much CPU time in a slice, the text says so; otherwise it is empty. If too few places would
     remain, no place is left out, and the session must be repeated.
     """
     disturbed = {place: who for each in taken for place, who in enumerate(each, start=1) if who}

@@ -35,11 +35,11 @@ to wait. The limit is four times the interval between requests at the probe's hi
 CONNECTING_NS = 1_000_000_000
 """The probe abandons a connection that is not accepted within this time."""
 AS_OFTEN = 0.1
-"""The load and the probe found their connections closed equally often if two shares differ by at
-most this.
+"""If two shares differ by at most this, the server closed the connections of load and probe equally
+often.
 
-The first share is about the load's requests that could have reused a connection: it is the share of
-those for which the server had closed the connection. The second share is the same for the probe.
+Some requests could have reused a connection if the server had not closed it. A share says how many
+of these requests opened a connection. One share is the load's, and the other is the probe's.
 """
 PACKED: dict[str, object] = {
     "compression": "zstd",
