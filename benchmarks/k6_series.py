@@ -3,9 +3,9 @@
 Run: python benchmarks/k6_series.py [--server NAME] [--vus N] [--iterations N] [--blocks N]
 [--minutes N]. A series is a major version of k6; `make k6-both` builds both series. Each block
 loads the server once with each series. Each series comes first in half of the blocks, which are
-chosen at random with a seed. The program prints the CPU time of k6 per iteration in µs, which includes
-k6's start and the writing of its samples. The program also prints the ratio of the two series
-within blocks, with the 95 % interval of this ratio (Student's t on logarithms).
+chosen at random with a seed. The program prints the CPU time of k6 per iteration in µs, which
+includes k6's start and the writing of its samples. The program also prints the ratio of the two
+series within blocks, with the 95 % interval of this ratio (Student's t on logarithms).
 """
 
 from __future__ import annotations

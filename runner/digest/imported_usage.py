@@ -33,7 +33,8 @@ MOST_ZONE_S = 14 * 3600
 COVERED = 0.9
 """CPU time per request is computed only if the samples cover at least this share of the load."""
 SHORT_S = 0.11
-"""If the median interval between samples is longer than this, no peak CPU use over 0.1 s is computed.
+"""If the median interval between samples is longer than this, no peak CPU use over 0.1 s is
+computed.
 """
 LONG_S = 1.6
 """If the median interval between samples is longer than this, no peak CPU use over 1 s is computed.
