@@ -217,8 +217,7 @@ class Evidence:
 
     @property
     def wrong_share(self) -> float:
-        """The share of failed requests, or the share of a script's failed checks if it is larger.
-        """
+        """The share of failed requests, or the share of a script's failed checks if it is larger."""
         return max(self.failed_share, self.checks_failed_share)
 
     @property

@@ -142,8 +142,7 @@ def probing_words(probing: Probing) -> str:
 
 
 def users_words(users: Users) -> str:
-    """Return the part of a sentence that says that there were too few users, and how many suffice.
-    """
+    """Return the part of a sentence that says that there were too few users, and how many suffice."""
     noun = "user" if users.count == 1 else "users"
     iteration = short_number(users.iteration_ms)
     rate = short_number(users.most_rps)
