@@ -52,7 +52,10 @@ def joined(messages: Iterable[Message]) -> Message:
 
 
 def raw(data: bytes, least: int = 0, most: int = 1) -> Message:
-    """Return these bytes as a message. By default, the server may count no request or one request."""
+    """Return these bytes as a message.
+
+    By default, the server may count the message as one request, or may not count it.
+    """
     return Message((data,), least, most)
 
 

@@ -62,7 +62,7 @@ def calibrate(run: RunFolder) -> Calibration:
 
 
 def _rate(row: pd.Series, bins: pd.DataFrame) -> float:
-    """Return the mean rate of a closed load. For a ramp, return the mean rate of the fastest step."""
+    """Return the mean rate of a closed load, or the mean rate of the fastest step of a ramp."""
     if row["load_model"] == "closed":
         return float(row["rps"])
     of_trial = bins[bins["trial_id"] == row["trial_id"]]

@@ -438,7 +438,10 @@ def _chunks(raw: Path, most_bytes: int, progress: Callable[[int], None]) -> Iter
 
 
 def _inflated(raw: Path, most_bytes: int, progress: Callable[[int], None]) -> Iterator[bytes]:
-    """Yield the content of a Zstandard file; raise DamageError if the file is cut off or corrupt."""
+    """Yield the content of a Zstandard file.
+
+    Raise DamageError if the file is cut off or corrupt.
+    """
     with pa.OSFile(str(raw)) as file, pa.CompressedInputStream(file, "zstd") as stream:
         pieces = _Pieces(stream)
         while data := b"".join(islice(pieces, max(1, most_bytes // _PIECE_BYTES))):
@@ -775,7 +778,7 @@ class _Requests:
 
 @dataclass(frozen=True, eq=False)
 class _Numbered:
-    """A block's points with the numbers of their metrics, and the values kept of the points' tags."""
+    """A block's points, with metrics as numbers, and with the values that are kept of the tags."""
 
     points: Points
     """The points; `metric` is an index of KNOWN, or _UNKNOWN."""

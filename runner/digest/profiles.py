@@ -69,7 +69,10 @@ class _Profile:
 
     @property
     def is_timeline(self) -> bool:
-        """True if the profile is a timeline: a load without a break, with the time of each sample."""
+        """True if the profile is a timeline.
+
+        A timeline is one load without a break, and keeps the time of each sample.
+        """
         return self.session.startswith(TIMELINE)
 
     def of_kind(self, kind: Kind) -> list[_Slice]:

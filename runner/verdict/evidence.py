@@ -217,7 +217,7 @@ class Evidence:
 
     @property
     def wrong_share(self) -> float:
-        """The share of failed requests, or the share of a script's failed checks if it is larger."""
+        """The larger of two shares: of failed requests, and of a script's failed checks."""
         return max(self.failed_share, self.checks_failed_share)
 
     @property

@@ -142,7 +142,10 @@ def probing_words(probing: Probing) -> str:
 
 
 def users_words(users: Users) -> str:
-    """Return the part of a sentence that says that there were too few users, and how many suffice."""
+    """Return the part of a sentence that says that the users were the limit.
+
+    The text also says how many users would be enough.
+    """
     noun = "user" if users.count == 1 else "users"
     iteration = short_number(users.iteration_ms)
     rate = short_number(users.most_rps)

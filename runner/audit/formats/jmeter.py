@@ -118,7 +118,10 @@ def rows_of_requests(lines: Iterable[str], source: str) -> Iterator[Row]:
 
 
 def _count(labels: dict[str, _Label], cells: dict[str, str]) -> int:
-    """Count a request, and return how many new counters it needed; MOST_COUNTERS limits their sum."""
+    """Count a request, and return how many new counters it needed.
+
+    MOST_COUNTERS limits the number of counters.
+    """
     elapsed_ms = _whole(cells.get("elapsed", ""))
     if elapsed_ms is None or "success" not in cells:
         return 0
