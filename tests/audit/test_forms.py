@@ -239,7 +239,7 @@ def test_requests_with_dates_have_a_duration() -> None:
 
 
 def test_each_subject_has_a_table_of_what_to_fix() -> None:
-    """There is a table of what to fix for each subject with a finding.
+    """For each subject with a finding, the page has a table that says what to fix.
 
     The subject with the most severe finding comes first. In each table, the most severe finding of
     the subject comes first.

@@ -317,8 +317,8 @@ def run_whole() -> list[Check]:
 def outcomes() -> Iterable[dict[object, Future]]:
     """Start all checks in several processes; yield the future results.
 
-    The keys are "the whole contract", which is checked without a fault, and each case of a section
-    and a fault. The sections at the end of CASES wait longest, so they are started first.
+    The keys of the results are "the whole contract", which is checked without a fault, and the
+    pairs of CASES. The checks at the end of CASES take longest, so they are started first.
     """
     with ProcessPoolExecutor(AT_ONCE, get_context("fork")) as pool:
         whole = {"the whole contract": pool.submit(run_whole)}

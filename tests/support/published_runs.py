@@ -24,7 +24,7 @@ def plain() -> Tables:
     """Return the run of a world in which nothing is special.
 
     Tests share this run, and results about it are cached. A test with other claims or numbers must
-    use `replace(plain())`, because this is another object.
+    use `replace(plain())`, which is another object, so that no cached result is used.
     """
     return tables_of("published")
 

@@ -35,7 +35,7 @@ AS_A_COMPUTER = (
 WITHOUT_COMMA = re.compile(r"(?<![\w.,-])\d{5,}(?![\w.])")
 """A number of five or more digits without a comma.
 
-It is looked for only in figures. Elsewhere such digits may be parts of names.
+The tests look for such numbers only in figures. Elsewhere the digits may be parts of names.
 """
 
 
