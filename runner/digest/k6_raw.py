@@ -365,8 +365,8 @@ def _ahead(
 class _File:
     """The complete lines of a file, in blocks of about `block_bytes`.
 
-    If the file is faulty, the lines end early, and `damage` is the fault. `damage.line` is then
-    still 0, because only the reader of the lines counts them.
+    If the file is faulty, the lines end early, and `damage` is the fault. `damage.line` is still 0
+    then, because only the reader of the lines counts the lines.
     """
 
     raw: Path

@@ -198,8 +198,8 @@ def others_pct(
     """
     if cell.workload in OWN:
         return None
-    # The subjects that do not use the CPUs of the server's machine. The subjects `host 1` and so on
-    # are always among them, because `host` alone is the server's machine.
+    # The subjects that do not use the CPUs of the server's machine. `host 1` and so on are always
+    # among them, because the server's machine is the subject `host`, without a number.
     elsewhere: set[str] = set()
     if measurement.between is not None:
         server, generator, database = measurement.placement.hosts

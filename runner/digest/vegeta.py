@@ -2,8 +2,8 @@
 
 The module relies on these facts of vegeta's source (lib/attack.go, lib/results.go of 12.13):
 
-- Requests are paced by the time since the attack began, and numbered in this order (`seq`,
-  from 0).
+- The time since the attack began determines when each request is due. The requests are numbered in
+  the order in which they are due (`seq`, from 0).
 - `timestamp` is the time when a worker began the request. `latency` is the time from then until the
   last byte of the answer.
 - A request begins late only if no worker is free in time. So a late request is vegeta's fault.

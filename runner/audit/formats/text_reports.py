@@ -508,7 +508,7 @@ def h2load(text: str, source: str) -> Iterator[Row]:
 # --- Nighthawk ------------------------------------------------------------------------------------
 
 NIGHTHAWK_STATISTIC = re.compile(r"^(\S.{0,80}?) \(\d{1,18} samples\)\s*$", re.M)
-"""The heading of a statistic, up to its number of samples."""
+"""The line with the name of a statistic and its number of samples. The group is the name."""
 NIGHTHAWK_LATENCY = (
     "Request start to response end",
     "benchmark_http_client.request_to_response",  # in older versions
@@ -520,15 +520,16 @@ NIGHTHAWK_PERCENTILE = re.compile(
     rf"^\s*([01](?:\.\d{{1,12}})?)\s+\d{{1,18}}\s+{NIGHTHAWK_TIME}", re.M
 )
 NIGHTHAWK_COUNTER = re.compile(r"^benchmark\.(\w{1,40})\s+(\d{1,18})\s+([\d.]{1,20})\s*$", re.M)
-"""A counter of the client: name, value, and value per second."""
+"""A line with a counter of Nighthawk's client. The groups are its name, value and rate per second.
+"""
 NIGHTHAWK_FAILURES = ("stream_resets", "pool_connection_failure")
 
 
 def nighthawk(text: str, source: str) -> Iterator[Row]:
     """Yield the row of the text that Nighthawk prints.
 
-    Nighthawk sends a closed load whose rate it limits. Its text names neither the connections nor
-    the limit.
+    Nighthawk sends a closed load with a limited rate. The text names neither the number of
+    connections nor the limit of the rate.
     """
     _, *parts = NIGHTHAWK_STATISTIC.split(text)
     statistics = dict(zip(parts[::2], parts[1::2], strict=True))
