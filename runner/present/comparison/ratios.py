@@ -317,7 +317,7 @@ def words(row: Mapping[Any, Any]) -> str:
 
 
 def table(tables: Tables, quantities: Sequence[Quantity] = OF_A_REPORT) -> pd.DataFrame:
-    """Return the ratios as a table of texts, with one row per quantity, load and pair of servers."""
+    """Return the ratios as a table of texts, with the same rows as `frame`."""
     rows = []
     for row in frame(tables, quantities).to_dict("records"):
         quantity = CATALOGUE[row["quantity"]]

@@ -128,8 +128,9 @@ def rank(
 def letter_display(names: Sequence[str], apart: Collection[tuple[str, str]]) -> dict[str, str]:
     """Return letters for each name. Two names share no letter if and only if they are in `apart`.
 
-    `apart` contains the pairs of names that differ. Each letter stands for a set of names. The set that contains the first name gets the letter a,
-    the next set gets b, and so on. After z come aa, bb, cc.
+    `apart` contains the pairs of names that differ. Each letter stands for a set of names. The set
+    that contains the first name gets the letter a, the next set gets b, and so on. After z come aa,
+    bb, cc.
     """
     groups = [frozenset(names)]
     for first, second in apart:

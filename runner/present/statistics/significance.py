@@ -29,7 +29,7 @@ SEED = 20_261_121
 DRIFT_RESAMPLES = 1_999
 EXACT_BLOCKS = 14  # with n blocks up to this number, all 2^n permutations are tried
 RESOLUTION = 10
-"""A permutation test is used only if its smallest possible p-value is at most `alpha` / this number.
+"""A permutation test is used only if its smallest possible p-value times this is at most `alpha`.
 
 With n blocks the smallest possible p-value is 2^(1-n), which occurs if one server wins every block.
 Therefore five blocks cannot reach 5 %, and ten blocks cannot reach the 0.14 % that Holm's

@@ -44,9 +44,9 @@ AGAIN = "same"
 HEAD = "head"
 """Labels of the servers in a run of two commits: the base, the base again, and the head.
 
-The labels have the same length, so that the paths of the servers' folders have the same length,
-too. A longer path would move a program's stack to other addresses, which can change the program's
-speed.
+All labels have the same length, so that the paths of the servers' folders have the same length,
+too. Otherwise the server with the longer path would have its stack at other addresses, which can
+change its speed.
 """
 FEW_SESSIONS = "fewer than 2 complete sessions"
 OF_CLOSED_LOADS = (CPU_PER_REQUEST, THROUGHPUT, MEMORY)
@@ -74,7 +74,7 @@ class Row:
 
     @property
     def outcome(self) -> Outcome | None:
-        """The decision about head; None if the quantity cannot be compared, or is only shown."""
+        """The decision about head. It is None if the quantity is only shown or not comparable."""
         return None if self.judged is None or self.is_shown_only else self.judged.outcome
 
 
@@ -97,9 +97,9 @@ class _Followed:
 def rows_of(tables: Tables, rule: Rule, *, ended: bool) -> tuple[Row, ...]:
     """Return a row for each quantity of each load.
 
-    `ended` is True if no further session follows. Each deciding quantity is judged at the rule's
-    level. The other quantities share this level (Bonferroni), because many quantities give many
-    chances of a false alarm.
+    `ended` is True if no further session follows. Each deciding quantity is judged at the
+    significance level of the rule. This level is divided among the other quantities (Bonferroni),
+    because each further quantity is a further chance of a false alarm.
     """
     followed = list(_followed(tables))
     others = sum(not each.is_deciding and not each.is_shown_only for each in followed)
@@ -122,9 +122,10 @@ class Kept:
     def is_broken(self) -> bool:
         """True if head breaks the objective although base keeps it.
 
-        Base must keep the objective in at least 90 % of its trials, and head in less than half of
-        its trials. If head really kept the objective as often as base, this would happen in fewer
-        than one of 700 runs of 6 sessions (binomial distribution).
+        This is the case if base keeps the objective in at least 90 % of its trials, and head in
+        less than half of its trials. If head really kept the objective as often as base, this would
+        happen in fewer than one of 700 runs with 6 sessions (binomial distribution). With fewer
+        sessions, the value is False.
         """
         enough = self.sessions >= LATER_LOOKS[0]
         return enough and self.base >= 0.9 * 2 * self.sessions and self.head < self.sessions / 2
@@ -139,7 +140,7 @@ class Kept:
 
 
 def kept_of(tables: Tables, objective: Objective) -> Kept:
-    """Return the numbers of trials of the open load in which a run's servers kept an objective."""
+    """Return in how many trials of the open load base and head kept an objective."""
     trials = compared(tables, tables.trials)
     trials = trials[trials["load_model"].eq("open")]
     times_ms = trials[f"latency_{objective.percentile}_ms"]
@@ -158,7 +159,8 @@ def outcome_of(rows: Sequence[Row], kept: Kept | None = None) -> Outcome:
 
     The outcome is `WORSE` if any quantity is worse, or if head breaks the objective. Otherwise the
     outcome is `UNDECIDED` if a deciding quantity is not decided yet, or if a difference in any
-    quantity is suspected but not confirmed.
+    quantity is suspected but not confirmed. Otherwise it is `BETTER` if any quantity is better, and
+    `TIE` if none is.
     """
     found = {row.outcome for row in rows}
     if Outcome.WORSE in found or (kept is not None and kept.is_broken):
@@ -172,7 +174,7 @@ def outcome_of(rows: Sequence[Row], kept: Kept | None = None) -> Outcome:
 
 
 def is_known(rows: Sequence[Row]) -> bool:
-    """Return whether the outcome is known, so that no further session is needed."""
+    """Return True if the outcome of the run is known, so that no further session is needed."""
     return outcome_of(rows) is not Outcome.UNDECIDED
 
 
@@ -194,7 +196,7 @@ def _followed(tables: Tables) -> Iterator[_Followed]:
 
 
 def _carries(trials: pd.DataFrame, quantity: Quantity) -> bool:
-    """Return whether each trial has enough requests for the quantity's percentile."""
+    """Return True if each trial has enough requests for the quantity's percentile."""
     return carried_quantile(float(trials["requests"].min())) >= quantity.quantile
 
 
@@ -229,7 +231,7 @@ def _row(followed: _Followed, rule: Rule, *, ended: bool) -> Row:
 
 
 def plain(row: Row) -> Mapping[str, Any]:
-    """Return a row for `--json`, as plain values; an unknown or infinite value becomes None."""
+    """Return a row in the form that `--json` prints. An unknown or infinite number becomes None."""
     judged = row.judged
 
     facts: JsonObject = {

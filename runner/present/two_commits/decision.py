@@ -1,11 +1,11 @@
-"""Decide from sessions of base, base again and head whether head is worse, better or neither.
+"""Decide if the head of two commits is worse than the base, better, or neither.
 
-In each session these three servers run side by side. So each session gives an effect (head compared
-with the mean of the two bases) and a measure of the noise (base again compared with base). After
-certain numbers of sessions there is an interim look at the effects. If a look shows a difference,
-this is only a suspicion. Later sessions must confirm the suspicion, because they did not contribute
-to it. docs/two-commits.md explains the rule, and `benchmarks/false_alarms.py` measures how often
-the rule errs.
+In each session three servers run side by side: base, base again (a second label of base), and head.
+Each session gives an effect (head compared with the mean of the two bases) and a measure of the
+noise (base again compared with base). After certain numbers of sessions there is an interim look at
+the effects. If a look shows a difference, this is only a suspicion. Only later sessions can confirm
+the suspicion, because they did not contribute to it. docs/two-commits.md explains the rule, and
+`benchmarks/false_alarms.py` measures how often the rule errs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LATER_LOOKS = (*LOOKS, 25, 30, 36, 43, 52, 62, 75, 90, 108, 130, 156, 187)
 After the first five numbers, each number is about a fifth larger than the number before it.
 """
 CONFIRMING = 4
-"""A suspicion must be confirmed by this many sessions after it."""
+"""Number of sessions after a suspicion from which it is decided if the suspicion is confirmed."""
 SUSPICION_ALPHA = 0.05
 """Two-sided significance level of a suspicion at each interim look.
 
@@ -35,29 +35,30 @@ different.
 CONFIRMING_ALPHA = 0.2
 """One-sided significance level at which the confirming sessions alone must show the difference."""
 CONFIRMING_PART = 0.5
-"""In the confirming sessions, the difference must exceed this share of the border and of the noise.
+"""Share of the border and of the noise that the difference must exceed in the confirming sessions.
 
-The share is less than 1 because the confirming sessions are few.
+The share is less than 1, because there are so few confirming sessions that their mean is uncertain.
 """
 TIE_ALPHA = 0.005
 """Two-sided significance level of a tie at each interim look.
 
-The level is strict because a tie at an interim look is final.
+The level is strict, because the run ends with a tie at an interim look.
 """
 LAST_ALPHA = 0.1
 """Two-sided significance level of a tie at the end of a run.
 
-The level may be lenient because this decision is made only once.
+The level may be lenient, because this decision is made only once.
 """
 SMALLEST_FOUND = 2.0
-"""A tie excludes differences of this many times the border; smaller differences may go unnoticed.
+"""A tie excludes differences of this many times the border.
 
-Differences of this size are found reliably (docs/two-commits.md).
+Differences of this size are found reliably (docs/two-commits.md). Smaller differences may go
+unnoticed.
 """
 
 
 class Outcome(StrEnum):
-    """The decision about head; its value is the word in tables and in `--json`."""
+    """The decision about head. The value of each member is the word in tables and in `--json`."""
 
     WORSE = "worse"
     UNDECIDED = "not decided"
@@ -70,9 +71,9 @@ class Rule:
     """The rule that says which difference of two commits counts, and how certain it must be."""
 
     fail_above: float
-    """The border: the smallest difference that counts, as a share (0.025 for 2.5 %)."""
+    """The border, which is the smallest difference that counts, as a share (0.025 for 2.5 %)."""
     quantities: int = 1
-    """Number of quantities among which the level of a suspicion is divided (Bonferroni)."""
+    """Number of quantities among which the significance level is divided (Bonferroni)."""
 
     @property
     def border(self) -> float:
@@ -92,7 +93,10 @@ class Rule:
 
 @dataclass(frozen=True)
 class Change:
-    """A ratio of costs with its 95 % interval over sessions; a ratio above 1 is a rise in cost."""
+    """A ratio of costs with its 95 % interval over sessions.
+
+    A ratio above 1 means that the second server costs more than the first server.
+    """
 
     ratio: float
     low: float
@@ -107,7 +111,7 @@ class Judged:
     head: Change
     """The change from base to head."""
     same: Change
-    """The change from base to base again, which is only noise."""
+    """The change from base to base again (a second label of base), which is only noise."""
     sessions: int
     suspected: bool = False
     """True if a difference is suspected that further sessions have not confirmed yet."""
@@ -119,19 +123,20 @@ class Judged:
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """Logarithms of ratios, one logarithm per session, in the order of the sessions.
+    """Two comparisons in each session: head with base, and base again with base.
 
-    A logarithm is positive if the second server of a comparison costs more.
+    Both fields contain the logarithm of a ratio for each session, in the order of the sessions. A
+    logarithm is positive if head, or base again, costs more than base.
     """
 
     effect: Floats
-    """Head compared with the mean of both bases."""
+    """Logarithms of the ratio of head to the mean of both bases."""
     noise: Floats
-    """Base, measured a second time, compared with base."""
+    """Logarithms of the ratio of base again to base."""
 
     @classmethod
     def of(cls, base: Floats, same: Floats, head: Floats, *, more_is_better: bool) -> Effects:
-        """Return the effects of three servers from their values, which are positive, by session."""
+        """Return the effects, given the positive values of three servers in each session."""
         sign = -1.0 if more_is_better else 1.0
         logs = [sign * np.log(np.asarray(side, dtype=np.float64)) for side in (base, same, head)]
         return cls(logs[2] - (logs[0] + logs[1]) / 2, logs[1] - logs[0])
@@ -146,10 +151,10 @@ class Effects:
 
 
 def judge(effects: Effects, rule: Rule, *, ended: bool) -> Judged:
-    """Decide from all sessions so far; `ended` is True if there are no further sessions.
+    """Decide from all sessions so far if head is worse, better or neither.
 
-    Each call repeats all looks from the first look on, so that the result depends only on the
-    sessions and not on earlier calls.
+    `ended` is True if there are no further sessions. Each call repeats all interim looks from the
+    first look on, so that the result depends only on the sessions and not on earlier calls.
     """
     count = effects.effect.size
     suspected_at: int | None = None
@@ -208,9 +213,10 @@ def _change(logs: Floats) -> Change:
 
 
 def _suspects(effects: Effects, rule: Rule, sign: float) -> bool:
-    """Return whether head seems to differ in the direction of `sign` (+1: head costs more).
+    """Return True if head seems to differ from base in the direction of `sign`.
 
-    The difference must be significant, and it must be larger than the border and than the noise.
+    `sign` is +1 if head costs more, and -1 if head costs less. The difference must be significant,
+    and it must be larger than the border and larger than the noise.
     """
     found = one_sample(sign * effects.effect)
     noise = abs(float(effects.noise.mean()))
@@ -219,9 +225,10 @@ def _suspects(effects: Effects, rule: Rule, sign: float) -> bool:
 
 
 def _confirms(later: Effects, rule: Rule, sign: float) -> bool:
-    """Return whether the sessions after a suspicion confirm it.
+    """Return True if the sessions after a suspicion confirm the suspicion.
 
-    The suspicion is confirmed if these sessions alone show a difference in the same direction.
+    These sessions alone must show a difference in the same direction, which is larger than
+    `CONFIRMING_PART` of the border and of the noise.
     """
     found = one_sample(sign * later.effect)
     noise = abs(float(later.noise.mean()))
@@ -230,9 +237,10 @@ def _confirms(later: Effects, rule: Rule, sign: float) -> bool:
 
 
 def _excludes(effects: Effects, rule: Rule, alpha: float, *, slower_only: bool = False) -> bool:
-    """Return whether the sessions exclude a difference as large as a tie must exclude.
+    """Return True if the sessions exclude every difference that a tie must exclude.
 
-    With `slower_only`, only a slowdown of head must be excluded.
+    The interval at the level `alpha` must lie within `rule.excluded` on both sides of 0. With
+    `slower_only`, the sessions need to exclude only that head is slower than base.
     """
     low, high = one_sample(effects.effect).interval(1 - alpha)
     return float(high) < rule.excluded and (slower_only or float(low) > -rule.excluded)

@@ -67,14 +67,14 @@ def _words(change: Change, *, inverted: bool) -> str:
 
 
 def _change(row: Row) -> str:
-    """Return the change from base to head, or the reason why the commits cannot be compared."""
+    """Return the change from base to head in words, or the reason why it is not known."""
     if row.judged is None:
         return row.why
     return _words(row.judged.head, inverted=row.quantity.more_is_better)
 
 
 def _noise(row: Row) -> str:
-    """Return the change from base to base again."""
+    """Return the change from base to the second measurement of base, which is noise, in words."""
     if row.judged is None:
         return INFORMATION
     return _words(row.judged.same, inverted=row.quantity.more_is_better)
@@ -87,7 +87,10 @@ def _outcome(row: Row) -> str:
 
 
 def table(found: Compared) -> pd.DataFrame:
-    """Return the rows as a table of texts; the deciding quantities come first."""
+    """Return the rows as a table of texts.
+
+    The deciding quantities come first, and quantities that are only shown come last.
+    """
     ordered = sorted(found.rows, key=lambda row: (not row.is_deciding, row.is_shown_only))
     rows = [
         {
@@ -140,8 +143,8 @@ def sentence(found: Compared) -> str:
 def _largest_first(rows: Sequence[Row]) -> list[Row]:
     """Return the three most important rows.
 
-    Rows of deciding quantities come first. Among these and among the others, the largest change
-    comes first.
+    Rows of deciding quantities come before other rows. Within both groups, the row with the largest
+    change comes first.
     """
 
     def rank(row: Row) -> tuple[bool, float]:
@@ -151,9 +154,10 @@ def _largest_first(rows: Sequence[Row]) -> list[Row]:
 
 
 def markdown(found: Compared, remarks: Sequence[str], link: str | None = None) -> str:
-    """Return the result as a comment for a pull request: a sentence and a table.
+    """Return the result as Markdown for a comment on a pull request.
 
-    `link` is the address of the flame graph that shows the difference of the commits.
+    The comment contains a sentence with the outcome, a table, and `remarks`. `link` is the address
+    of a flame graph that shows the difference between the commits; None means that there is none.
     """
     shown = table(found)
     parts = [f"**{sentence(found)}**", to_markdown(shown)]
@@ -168,9 +172,8 @@ def markdown(found: Compared, remarks: Sequence[str], link: str | None = None) -
 def junit(found: Compared) -> str:
     """Return the result as JUnit XML, with a test case for each quantity and for the objective.
 
-    A quantity that became worse counts as a failure. A quantity that is not decided counts as
-    skipped. The exception is an undecided deciding quantity: it counts as an error if the whole run
-    is undecided.
+    A quantity that became worse counts as a failure. A quantity without a decision usually counts
+    as skipped. It counts as an error if it is a deciding quantity and the whole run is undecided.
     """
     judged = [row for row in found.rows if not row.is_shown_only]
     suite = ElementTree.Element("testsuite", name="bench ab")

@@ -1,4 +1,7 @@
-"""Compare two runs cell by cell: values, their ratio with its interval, and a verdict."""
+"""Compare two runs cell by cell.
+
+For each quantity of a cell there are both values, their ratio with its interval, and a verdict.
+"""
 
 import math
 from collections import Counter
@@ -65,8 +68,9 @@ def conditions(
 ) -> tuple[Difference, ...]:
     """Return the differences between two runs' manifests that change the numbers of `trials`.
 
-    A difference in a tool, or in the database, counts only if one of these trials used the tool or
-    the database. Without `force`, raise LabError if there is any such difference.
+    A difference between versions of a tool counts only if one of these trials used the tool. A
+    difference in the database counts only if one of these trials used the database. Without
+    `force`, raise LabError if there is any difference that counts.
     """
     tools = set(trials["tool"]) | (set(trials["server"]) & {"nginx"})
     stored = bool(trials["pool_size"].notna().any())
@@ -87,9 +91,9 @@ def conditions(
 
 
 def changes(a: Manifest, b: Manifest) -> tuple[Difference, ...]:
-    """Return the differences that users may have made on purpose.
+    """Return the differences between two runs' manifests that users may have made on purpose.
 
-    These are the lab's commit, and the servers' compilers and variables.
+    Users may have changed the lab's commit, and the servers' compilers and variables.
     """
     return tuple(each for each in a.differences_from(b) if each.condition in ON_PURPOSE)
 
@@ -108,14 +112,18 @@ def same_binary(a: Manifest, b: Manifest, servers: Sequence[str]) -> tuple[str, 
 
 @dataclass(frozen=True)
 class CellComparison:
-    """One quantity of one cell in both runs, and its change from the first run (A) to the second.
+    """One quantity of one cell in two runs, and its change from the first run to the second.
 
-    The second run is called B. `a` and `b` are geometric means with their 95 % intervals. `ratio`
-    is B / A. `p` is corrected by Holm's method over all comparisons of the two runs. `detectable`
-    is the smallest true ratio (> 1) that these trials detect with 80 % power at the strictest level
-    of Holm's correction. `delta` is Cliff's delta of B against A, and `magnitude` is the usual word
-    for the size of the delta. `floor` is the largest ratio (>= 1) that noise alone caused in either
-    run, measured between two labels of one program. `verdict` is one of `VERDICTS`.
+    The first run is called A, and the second run is called B.
+
+    - `a` and `b` are the geometric means with their 95 % intervals, and `ratio` is B / A.
+    - `p` is the p-value, which is corrected by Holm's method over all comparisons of the two runs.
+    - `detectable` is the smallest true ratio (> 1) that these trials would detect with a
+      probability of 80 %, at the strictest level of Holm's correction.
+    - `delta` is Cliff's delta of B against A, and `magnitude` is the usual word for its size.
+    - `floor` is the largest ratio (>= 1) that noise alone caused in either run. It is measured
+      between two labels of one server.
+    - `verdict` is one of `VERDICTS`.
     """
 
     load: str
@@ -143,13 +151,14 @@ class CellComparison:
 class RunComparison:
     """The comparison of two runs, and their differences.
 
-    `differences` are conditions that change the numbers, so they are present only if the comparison
-    was made with `force`. `changes` are differences (commit, compilers, variables) that the user
-    may want to compare. `same_binary` names the servers that ran the same binary in both runs.
-    `only_a` and `only_b` are the cells that only one of the runs has. `unsealed` are the cells
-    without a sealed trial in one of the runs. `incomparable` are the quantities of cells that
-    cannot be compared because of the verdicts in one of the runs; each is a text with the verdicts
-    of both runs.
+    - `differences` are conditions that change the numbers. There are none unless the comparison was
+      made with `force`.
+    - `changes` are differences (commit, compilers, variables) that the user may want to compare.
+    - `same_binary` names the servers that ran the same binary in both runs.
+    - `only_a` and `only_b` are the cells that only one of the runs has.
+    - `unsealed` are the cells that have no sealed trial in one of the runs.
+    - `incomparable` are the quantities of cells that describe the server in only one of the runs.
+      Each is a text with the verdicts of both runs.
     """
 
     run_a: str
@@ -164,7 +173,7 @@ class RunComparison:
     incomparable: tuple[str, ...]
     fail_above_pct: float | None
     imported: bool = False
-    """True if a run was imported, which means that the lab itself did not measure its CPU use."""
+    """True if at least one run was imported. The lab did not measure CPU use in such a run."""
 
     @property
     def regressions(self) -> tuple[CellComparison, ...]:
@@ -191,15 +200,16 @@ class RunComparison:
 def compare_runs(
     a: RunFolder, b: RunFolder, force: bool = False, fail_above_pct: float | None = None
 ) -> RunComparison:
-    """Compare run B with run A in the cells that both runs have; failed trials are left out.
+    """Compare run B with run A in the cells that both runs have. Failed trials are left out.
 
-    A cell is a server under a load with its size and warm-up. The runs have no blocks in common, so
-    the intervals of the ratios are Welch's. Two values differ if two conditions are met. First, the
-    ratio's interval excludes 1 and does not lie within the noise between two labels of one program.
-    Second, a test finds a difference after Holm's correction over all comparisons. Therefore, if
-    two runs are equal, the chance that the comparison reports any difference is at most 5 %. A
-    regression is a change for the worse whose whole interval is worse by more than `fail_above_pct`
-    percent.
+    Here two cells are the same if their servers, their loads, and the sizes and warm-ups of their
+    loads are equal. The runs have no blocks in common, so the intervals of the ratios are Welch's.
+
+    Two values differ if two conditions are met. First, the ratio's interval excludes 1 and does not
+    lie within the noise between two labels of one server. Second, a test finds a difference after
+    Holm's correction over all comparisons. Therefore, if two runs are equal, the chance that the
+    comparison reports any difference is at most 5 %. A regression is a change for the worse whose
+    whole interval is worse by more than `fail_above_pct` percent.
 
     Raise LabError if the runs have no common cell. Without `force`, also raise LabError if the runs
     were made under different conditions.
@@ -244,12 +254,15 @@ SIZES = {
     "duration_s": "{} s",
     "warmup_s": "{} s of warm-up",
 }
-"""Property in which loads of the same name may differ -> format in which it is printed."""
+"""Formats in which the sizes of a load are printed, by the name of the size.
+
+Loads of different runs may differ in these sizes although they have the same name.
+"""
 
 
 @dataclass(frozen=True)
 class SizedCell:
-    """A server under a load; `sizes` are the sizes, in words, that the load's name does not say."""
+    """A server under a load. `sizes` are the sizes of the load in words, such as `30 s`."""
 
     server: str
     load: str
@@ -289,15 +302,16 @@ def cells_of(tables: Tables) -> dict[SizedCell, pd.DataFrame]:
 def samples_of(
     runs: Sequence[Mapping[SizedCell, pd.DataFrame]],
 ) -> dict[Followed, dict[int, Sample]]:
-    """Return, for each cell and quantity, the samples of the runs, by the run's number from 1.
+    """Return the samples of all runs, by cell and quantity, and then by the number of the run.
 
-    The sample of a run is left out if the run's verdicts do not allow the quantity to be compared.
+    Runs are counted from 1. A run has no sample of a quantity that does not describe the server in
+    this run.
     """
     found: dict[Followed, dict[int, Sample]] = {}
     for run_number, cells in enumerate(runs, start=1):
         for cell, trials in cells.items():
             sealed = sealed_trials(trials)
-            # Name blocks by run, too, because blocks of different runs are unrelated.
+            # Add the run to each block's name, because blocks of different runs are unrelated.
             blocks = [f"{run_number} {block}" for block in sealed["block"]]
             for quantity in OF_TWO_RUNS:
                 if is_the_servers(sealed, quantity) and (sealed[quantity.column] > 0).any():
@@ -379,7 +393,11 @@ def tables(found: RunComparison) -> dict[str, pd.DataFrame]:
 
 
 def findings(found: RunComparison) -> list[str]:
-    """Return sentences: first the counts of verdicts, then one for each comparison that differs."""
+    """Return the findings as sentences.
+
+    The first sentences count the verdicts and the regressions. Then there is a sentence for each
+    comparison that shows a difference.
+    """
     tie, better, worse, few = (found.counts[verdict] for verdict in VERDICTS)
     said = [
         (
@@ -403,7 +421,7 @@ def findings(found: RunComparison) -> list[str]:
 
 
 def provenance(found: RunComparison) -> list[str]:
-    """Return sentences on the conditions of both runs: which are equal, and which changed."""
+    """Return sentences that say what else changed between the runs, or did not change."""
     said = ["The ratios also include everything that changed on the machine between the two runs."]
     if found.imported:
         said.append(
@@ -421,7 +439,7 @@ def provenance(found: RunComparison) -> list[str]:
 
 
 def left_out(found: RunComparison) -> dict[str, tuple[str, ...]]:
-    """Return the missing comparisons: reason -> cells, or quantities of cells."""
+    """Return the cells, or quantities of cells, that were not compared, by the reason."""
     reasons = {
         f"Only in {found.run_a}": found.only_a,
         f"Only in {found.run_b}": found.only_b,

@@ -30,21 +30,21 @@ from runner.store import RunFolder
 AT_EACH_SIDE = 2  # a change has at least this many runs before it and after it
 LEAST = 6  # changes are looked for only in cells with at least this many runs
 SIMULATED = 20_000
-"""Number of simulated series without a change, with which an observed change is compared."""
+"""Number of series without a change that are simulated to compute the p-value of a change."""
 SEED = 20_261_123
 PANELS = 8
-"""The figure has at most this many panels, and panels with changes come first.
+"""The figure has at most this many panels. Panels with changes come first.
 
-The table contains all loads and quantities.
+The loads and quantities without a panel are only in the table, which contains all of them.
 """
 
 
 @dataclass(frozen=True)
 class Change:
-    """A lasting change that begins with the run of number `at` (the first run is 1).
+    """A lasting change of a quantity, which begins with run number `at`. Runs are counted from 1.
 
-    From this run on, the values are `ratio` times the values between the previous change and this
-    change. `p` is the p-value of the change.
+    `ratio` is the mean from this run to the next change, divided by the mean from the previous
+    change to this run. `p` is the p-value of the change.
     """
 
     at: int
@@ -57,8 +57,8 @@ class Change:
 class Course:
     """One quantity of one cell over the runs.
 
-    `sides` maps the number of a run to the mean in this run with its interval. `changes` are the
-    lasting changes.
+    `sides` contains the mean of each run with its interval, by the number of the run. `changes` are
+    the lasting changes.
     """
 
     load: str
@@ -70,7 +70,10 @@ class Course:
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """Runs sorted by time, with a course for each quantity of a cell that two or more runs have."""
+    """Several runs sorted by time, and the course of each quantity of a cell over these runs.
+
+    A quantity has a course if it can be compared in at least two runs.
+    """
 
     runs: tuple[str, ...]
     days: tuple[str, ...]
@@ -80,7 +83,7 @@ class History:
 
     @property
     def regressions(self) -> tuple[Course, ...]:
-        """Courses whose last change is for the worse by more than `fail_above_pct` percent."""
+        """The courses whose last change is for the worse, by more than `fail_above_pct` percent."""
         margin = np.inf if self.fail_above_pct is None else self.fail_above_pct / 100
         last = [(course, course.changes[-1]) for course in self.courses if course.changes]
         return tuple(
@@ -91,13 +94,15 @@ class History:
 def history(
     runs: Sequence[RunFolder], *, force: bool = False, fail_above_pct: float | None = None
 ) -> History:
-    """Follow each cell over runs, sorted by the time at which they started.
+    """Return the history of several runs, sorted by when the runs started.
 
     If a quantity cannot be compared in a run, the run is skipped for this quantity. Each run counts
-    as one value, which is the mean of its trials' logarithms. The reason is that a change on the
-    machine between two runs affects all trials of a run. Raise LabError if there are fewer than two
-    runs, if a run is named twice, or if no two runs have a common cell. Without `force`, also raise
-    LabError if the runs were made under different conditions.
+    as one value, the mean of its trials' logarithms, because a change on the machine between two
+    runs affects all trials of a run together.
+
+    Raise LabError if there are fewer than two runs, if a run is named twice, or if no two runs have
+    a common cell. Without `force`, also raise LabError if the runs were made under different
+    conditions.
     """
     tables = sorted(map(read_tables, runs), key=lambda each: each.manifest.started_at or "")
     names = tuple(each.manifest.run_id for each in tables)
@@ -140,10 +145,11 @@ def history(
 def changes(values: Floats, alpha: float = ALPHA) -> Iterator[tuple[int, float]]:
     """Yield the positions at which the mean of a series changes, in order, each with its p-value.
 
-    The t statistic is computed for each position. The largest t statistic is compared with its
-    simulated distribution in series without a change (Worsley 1979, JASA 74, 365). If this
-    comparison shows a change, further changes are looked for in the same way among the values
-    before and among the values after this position (binary segmentation, Vostrikova 1981).
+    The t statistic is computed for each position at which a change could be. The largest t
+    statistic is compared with its simulated distribution in series without a change (Worsley 1979,
+    JASA 74, 365). If it is significant, there is a change at its position. Then the values before
+    and the values after this position are searched for further changes in the same way (binary
+    segmentation, Vostrikova 1981).
     """
     if values.size < LEAST:
         return
@@ -158,10 +164,10 @@ def changes(values: Floats, alpha: float = ALPHA) -> Iterator[tuple[int, float]]
 
 
 def squared_t(rows: Floats) -> Floats:
-    """Return the squared t statistic of each position in each row.
+    """Return the squared t statistic of each position at which a change could be, for each row.
 
-    The t statistic of a position compares the values before the position with the values from the
-    position on.
+    The t statistic of a position compares the values before the position with the values from this
+    position on. There are at least `AT_EACH_SIDE` values on each side.
     """
     n = rows.shape[-1]
     centred = rows - rows.mean(axis=-1, keepdims=True)
@@ -187,7 +193,7 @@ def _without_change(n: int) -> Floats:
 
 
 def findings(found: History) -> list[str]:
-    """Return a sentence with the number of courses without changes, and a sentence per change."""
+    """Return a sentence that says how many courses have no change, and one for each change."""
     steady = sum(not course.changes for course in found.courses)
     few = "" if len(found.runs) >= LEAST else f" To find a change, {LEAST} runs or more are needed."
     return [

@@ -1,4 +1,4 @@
-"""The figure of the profiles: CPU time per request by kind of work and server."""
+"""Make the figure of a run's profiles: CPU time per request, by kind of work and server."""
 
 import math
 from collections.abc import Sequence
@@ -20,8 +20,9 @@ from runner.present.why.words import TOTAL, load_words, sentences, us
 MOST_SERVERS = 4
 """The figure shows at most this many servers; the tables contain all servers."""
 LEAST_SHARE = 0.01
-"""A kind of work has bars only if it takes at least this share of the most expensive server's CPU
-time.
+"""The figure shows a kind of work only if it takes enough CPU time in at least one server.
+
+It must take at least this share of the CPU time per request of the most expensive server.
 """
 BAR_IN = 0.15
 APART_IN = 0.14
@@ -45,15 +46,15 @@ def is_profiled(tables: Tables) -> bool:
 
 
 def load_of_figure(profiles: Profiles) -> str:
-    """Return the load that has the most profiled servers; of several such loads, the first."""
+    """Return the load with the most profiled servers; if several loads have as many, the first."""
     return max(profiles.loads, key=lambda load: len(profiles.of(load)))
 
 
 def first_sentences(tables: Tables) -> tuple[str, ...]:
-    """Return a sentence on the work for which the most expensive server needs more CPU time.
+    """Return a sentence that compares the most expensive server with the cheapest server.
 
-    The most expensive server is compared with the cheapest server. Return nothing if the run has no
-    profiles.
+    The sentence names the kinds of work for which they need more or less CPU time per request.
+    Return an empty tuple if the run has no profiles.
     """
     profiles = profiles_of(tables)
     return () if profiles is None else tuple(sentences(profiles, load_of_figure(profiles))[-1:])
@@ -99,7 +100,10 @@ def categories(tables: Tables) -> Chart:
 
 
 def _frame(servers: list[ServerProfile], panel: str) -> pd.DataFrame:
-    """Return a row for each kind of work and server; x is the position of the kind from the top."""
+    """Return a row for each kind of work and server.
+
+    In a row, x is the position of the kind of work, counted from the top.
+    """
     least_us = LEAST_SHARE * max(each.total.mean for each in servers)
     found = {each.server: {**each.categories, TOTAL: each.total} for each in servers}
     names = [

@@ -1,4 +1,7 @@
-"""Make flame graphs for pages, each as a static SVG with the data for the page's viewer."""
+"""Make the flame graphs of pages.
+
+Each flame graph is a static SVG, together with the data for the interactive viewer of the page.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +28,18 @@ from runner.present.why.profiles import Profiles
 WIDTH_PX = 700
 ROW_PX = 17
 LETTER_PX = 6.4
-"""Width of a letter in the picture's font."""
+"""Width of a letter in the font of the SVG, in pixels."""
 MARGIN_PX = 4.0
 FEWEST_LETTERS = 3
 MOST_DRAWN = 400
-"""A static picture, which has no zoom, shows at most this many frames."""
+"""The static SVG shows at most this many frames, because a reader cannot zoom into it."""
 MOST_SEARCHED = 1500
-"""The page's viewer, which has zoom and search, shows at most this many frames."""
+"""The interactive viewer, which has zoom and search, shows at most this many frames."""
 CHANGES = {Change.LESS: "less", Change.UNSURE: "same", Change.MORE: "more"}
 PLAIN = "#C88500"
 """Colour of a server's functions if the server has no colour of its own.
 
-A server has no colour in an exported file, or if the run has no trial of this server.
+This is so in an exported file, and if the run has no trial of the server.
 """
 NAMED = 4
 """A description names at most this many functions or kinds of work."""
@@ -44,7 +47,7 @@ NAMED = 4
 
 @dataclass(frozen=True)
 class Box:
-    """A frame in the static picture, in pixels."""
+    """The rectangle of a frame in the static SVG. Position and width are in pixels."""
 
     x: float
     y: float
@@ -97,7 +100,8 @@ def _box(placed: _Placed, y: float, width: float, of_two: bool) -> Box:
 def _label(frame: Frame, letters: int, of_two: bool) -> str:
     """Return the text of a box, with at most `letters` characters.
 
-    If a difference does not fit, only the sign is kept, because half a number would mislead.
+    In a graph of a difference, the text begins with the difference. If it does not fit, only its
+    sign is kept, because a number that is cut off would mislead.
     """
     words = frame.name
     if of_two:
@@ -122,10 +126,10 @@ def _title(frame: Frame, of_two: bool) -> str:
 
 
 def svg(root: Frame, color: str = PLAIN, of_two: bool = False) -> str:
-    """Return the static picture of a tree as SVG; the same tree always gives the same bytes.
+    """Return the static SVG of a tree of frames. The same tree always gives the same bytes.
 
-    `color` is the colour of the server. In the picture of a difference (`of_two`), red means more
-    CPU time and hatched blue means less.
+    `color` is the colour of the server. `of_two` is True if the tree is the difference of two
+    servers; red then means more CPU time, and hatched blue means less.
     """
     drawn = list(boxes(root.kept(MOST_DRAWN), of_two))
     height = max(box.y for box in drawn) + ROW_PX
@@ -189,8 +193,7 @@ def block_of_difference(root: Frame, less: str, more: str, load: str, source: st
     """Return the flame graph of the CPU time per request of `more` minus that of `less`.
 
     `load` is the load in words, and `source` is a line that names the run. The width of a frame is
-    the mean of both servers. Stacks in the kernel begin where the kernel is entered, so that they
-    do not depend on the program that entered it.
+    the mean CPU time of both servers. `of_difference` describes the tree `root`.
     """
     sure = ", ".join(f"{each.name} {signed(each.more_us)}" for each in changed(root, NAMED))
     total = f"{signed(root.more_us)} µs of CPU time per request"

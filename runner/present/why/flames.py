@@ -18,11 +18,14 @@ from runner.present.why.profiles import ORDER, Microseconds, Profiles
 from runner.profiled import KERNEL
 
 LEAST_SHARE = 0.001
-"""A frame with a smaller share of the whole CPU time is left out; its time stays in its caller."""
+"""A frame is left out if it takes a smaller share of the whole CPU time than this.
+
+Its caller's frame still contains its CPU time.
+"""
 
 
 class Change(IntEnum):
-    """The direction of a significant difference in CPU time between two servers in a frame."""
+    """The direction in which two servers differ significantly in the CPU time of a frame."""
 
     LESS = -1
     UNSURE = 0
@@ -36,15 +39,18 @@ class Frame:
 
     name: str
     us: float
-    """CPU time per request in µs; in the graph of a difference, the mean of both servers."""
+    """CPU time per request in µs. In the graph of a difference, it is the mean of both servers."""
     more_us: float
-    """Difference of CPU time per request in µs; 0 in the graph of one server."""
+    """Difference between two servers' CPU times per request in µs.
+
+    In the graph of one server, it is 0.
+    """
     change: Change
     in_kernel: bool
     callees: tuple[Frame, ...]
-    """Callees that are wide enough to be shown.
+    """The callees that take enough CPU time to be shown.
 
-    The widest callee comes first. If the callees are kinds of work, their order is that of `ORDER`.
+    Callees are sorted by CPU time, with the largest first. Kinds of work are sorted as in `ORDER`.
     """
 
     def frames(self) -> Iterator[Frame]:
@@ -54,9 +60,10 @@ class Frame:
             yield from callee.frames()
 
     def kept(self, most: int) -> Frame:
-        """Return the tree with only the widest frames, at most `most`.
+        """Return the tree with only the `most` frames that take the most CPU time, or fewer.
 
-        A frame is never wider than its caller, so the caller of each kept frame is kept, too.
+        A frame never takes more CPU time than its caller, so the caller of each kept frame is kept,
+        too.
         """
         widths = sorted((frame.us for frame in self.frames()), reverse=True)
         return self if len(widths) <= most else _without(self, widths[most])
@@ -64,7 +71,10 @@ class Frame:
 
 @dataclass
 class _Node:
-    """A frame to which stacks are still being added; values are µs per request, by slice."""
+    """A frame to which stacks are still being added.
+
+    `us` and `more_us` are arrays with the µs per request of each slice.
+    """
 
     name: str
     us: np.ndarray
@@ -74,9 +84,9 @@ class _Node:
 
 @dataclass(frozen=True)
 class _Path:
-    """A call stack: the names from the tree's first level down to a function.
+    """A call stack: the names of the frames from the tree's first level down to a function.
 
-    `us` and `more_us` are the µs per request that the function itself takes, by slice.
+    `us` and `more_us` are arrays with the µs per request of this stack in each slice.
     """
 
     names: Sequence[str]
@@ -85,7 +95,7 @@ class _Path:
 
 
 def of_server(profiles: Profiles, server: str, load: str) -> Frame:
-    """Return the tree of a server's frames under a load; its root has the server's name."""
+    """Return the tree of a server's frames under a load. The root frame has the server's name."""
     table = profiles.by_stack(server, load)
     slices = table.to_numpy()
     nothing = np.zeros(slices.shape[1])
@@ -100,8 +110,8 @@ def of_difference(profiles: Profiles, less: str, more: str, load: str) -> Frame:
     """Return the tree of the differences in CPU time per request between two servers.
 
     Each difference is the value of `more` minus the value of `less`, computed slice by slice. The
-    first level of the tree consists of kinds of work. A stack that ends in the kernel begins where
-    the kernel was entered, so that servers of different languages have the same stacks.
+    first level of the tree consists of kinds of work. If a stack ends in the kernel, only its
+    functions in the kernel are kept, so that servers in different languages have the same stacks.
     """
     tables = (profiles.by_stack(name, load) for name in (less, more))
     theirs, mine = (_aligned(table) for table in tables)

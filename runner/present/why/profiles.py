@@ -1,4 +1,7 @@
-"""Compute CPU time per request by kind of work, and differences between servers, with intervals."""
+"""Compute from profiles how much CPU time per request each kind of work takes, with intervals.
+
+The module also computes the differences between servers.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ First come the categories of servers, from the kernel to the application, then t
 PostgreSQL.
 """
 MOST_UNKNOWN = 0.15
-"""If a larger share of the CPU time is unknown, a page warns that the profile shows too little."""
+"""A page warns about a profile if more than this share of the CPU time is in unknown functions."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,9 @@ class Microseconds:
     def of_slices(cls, values: np.ndarray) -> Microseconds:
         """Return the mean of slices with Student's t interval.
 
-        The interval is computed from the values of slices, which are blocks of time. An interval
-        computed from single samples would be too narrow, because samples of the same moment
-        resemble each other.
+        The interval is computed from one value per slice. An interval that is computed from single
+        samples of call stacks would be too narrow, because samples that were taken at about the
+        same time resemble each other.
         """
         mean = float(values.mean())
         if len(values) < 2:
@@ -64,7 +67,10 @@ class Microseconds:
 
 @dataclass(frozen=True)
 class ServerProfile:
-    """The profile of a server under a load: µs per request by slice (rows) and category."""
+    """The profile of a server under a load.
+
+    `by_category` contains µs per request, with a row for each slice and a column for each category.
+    """
 
     server: str
     load: str
@@ -98,9 +104,10 @@ class ServerProfile:
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference of two servers in µs per request, by slice (rows) and category.
+    """The difference between two servers: the values of `more` minus the values of `less`.
 
-    Each difference is the value of the server `more` minus the value of the server `less`.
+    `by_category` contains the differences in µs per request, with a row for each slice and a column
+    for each category.
     """
 
     more: str
@@ -140,7 +147,7 @@ class Profiles:
         return list(dict.fromkeys(self.slices["load"]))
 
     def of(self, load: str) -> list[ServerProfile]:
-        """Return the profiles of a load's servers, the cheapest first."""
+        """Return the profiles of a load, with the server that needs least CPU time first."""
         found = list(self._of(load))
         return sorted(found, key=lambda each: (each.total.mean, each.server))
 
@@ -191,8 +198,9 @@ class Profiles:
 def read_profiles(run: RunFolder, subject: str = "server") -> Profiles | None:
     """Return the profiles of a run's servers, or of their databases (`subject`).
 
-    The profile of a database has the name of the server that sent requests to the database. Such
-    profiles have no counters. Return None if the run has no such profiles.
+    `subject` is `server` or `database`. The profile of a database has the name of the server that
+    sent requests to the database, and it has no counters. Return None if the run has no profiles of
+    the subject.
     """
     stacks, slices = (_of_subject(read_table(run, name), subject) for name in _OF_SUBJECTS)
     counters = read_table(run, "counters")
@@ -204,10 +212,10 @@ _OF_SUBJECTS = ("profiles", "profile_slices")
 
 
 def _of_subject(table: pd.DataFrame, subject: str) -> pd.DataFrame:
-    """Return the rows of a subject.
+    """Return the rows of a table that belong to the subject `server` or `database`.
 
-    Rows without a subject count as rows of a server, because they come from older runs, which
-    profiled only servers.
+    A row without a subject belongs to `server`, because it is from an older run, in which only
+    servers were profiled.
     """
     mine = table["subject"].eq(subject)
     return table[mine | table["subject"].isna()] if subject == "server" else table[mine]

@@ -39,14 +39,16 @@ _WHERE = {
 }
 TOTAL = "all"
 MOST_MISSED = 0.05
-"""A remark is made if samples differ from the kernel's count of CPU time by more than this share.
+"""A remark is made if the CPU time of the samples differs too much from the kernel's count.
+
+This is the largest difference without a remark, as a share of the kernel's count.
 """
 LEAST_US = 0.05
-"""A sentence names a category only if its difference is at least this many µs per request."""
+"""A sentence names a kind of work only if servers differ in it by this many µs per request."""
 
 
 def load_words(tables: Tables, load: str) -> str:
-    """Return a profiled load in words; return the load's name if the run has no trials of it."""
+    """Return a profiled load in words. If the run has no trials of the load, return its name."""
     trials = tables.trials[_first_attempts(tables).str.endswith(f"-{load}")]
     return str(trials["load_brief"].iloc[0]) if len(trials) else load
 
@@ -58,9 +60,9 @@ def _first_attempts(tables: Tables) -> pd.Series[str]:
 
 
 def load_of_trial(profiles: Profiles, tables: Tables, trial_id: str) -> str:
-    """Return the profiled load of a trial.
+    """Return the name that a trial's load has in the profiles.
 
-    Return an empty text if the trial's server was not profiled under this load.
+    Return an empty text if the trial's server was not profiled under the trial's load.
     """
     chosen = tables.trials["trial_id"].eq(trial_id)
     server = str(tables.trials.loc[chosen, "server"].iloc[0])
@@ -118,8 +120,8 @@ def _event_words(event: str) -> str:
 def difference_words(found: Difference) -> str:
     """Return a sentence about the difference in CPU time per request between two servers.
 
-    The sentence names the categories in which the interval of the difference excludes zero, the
-    largest difference first.
+    The sentence names the kinds of work in which the servers differ significantly. First come those
+    for which the more expensive server needs more CPU time, and then those for which it needs less.
     """
     total = found.total
     if not total.is_sure:
@@ -141,9 +143,10 @@ def difference_words(found: Difference) -> str:
 
 
 def _compared(profiles: Profiles, load: str) -> list[ServerProfile]:
-    """Return the servers of a load that sentences compare, the cheapest first.
+    """Return the profiles of a load that sentences compare, with the cheapest server first.
 
-    A server that only answers fixed bodies is left out, unless fewer than two other servers remain.
+    Yardsticks, which only answer with fixed bodies, are left out, unless fewer than two servers
+    would remain. The cheapest server is the one that needs least CPU time per request.
     """
     found = profiles.of(load)
     others = [each for each in found if each.server not in YARDSTICKS]
@@ -157,10 +160,10 @@ def sentences(profiles: Profiles, load: str) -> list[str]:
 
 
 def reason(profiles: Profiles, load: str) -> str:
-    """Return a sentence on the work for which the most expensive server needs more CPU time.
+    """Return a sentence that says why one server needs more CPU time per request than another.
 
-    The most expensive server is compared with the cheapest server. Return an empty text if no
-    category differs significantly.
+    The server with the highest CPU time per request is compared with the server with the lowest.
+    Return an empty text if they do not differ significantly, in total or in any kind of work.
     """
     found = _compared(profiles, load)
     apart = found[-1].less(found[0]) if len(found) > 1 else None
@@ -171,7 +174,10 @@ def reason(profiles: Profiles, load: str) -> str:
 
 
 def work_words(profile: ServerProfile, most: int = 4) -> str:
-    """Return up to `most` kinds of work for which a server needs most CPU time per request."""
+    """Return words for the CPU time per request in a profile, and for its largest parts.
+
+    The parts are the `most` kinds of work that take the most CPU time.
+    """
     kinds = sorted(profile.categories.items(), key=lambda each: -each[1].mean)[:most]
     spent = ", ".join(f"{number(value.mean)} {_WHERE.get(name, name)}" for name, value in kinds)
     return f"{number(profile.total.mean)} µs of CPU time per request, of which {spent}"
@@ -180,8 +186,8 @@ def work_words(profile: ServerProfile, most: int = 4) -> str:
 def remarks(profiles: Profiles, load: str) -> list[str]:
     """Return remarks on how far the profiles of a load can be trusted.
 
-    The remarks are about the cost of recording, CPU time that the samples miss, and unknown
-    functions.
+    The remarks say how much CPU time the recording itself takes, how much CPU time the samples
+    miss, and how much CPU time is in unknown functions.
     """
     said = []
     if (cost := profiles.cost()) is not None:
@@ -209,9 +215,10 @@ def remarks(profiles: Profiles, load: str) -> list[str]:
 
 
 def database_words(databases: Profiles, load: str) -> tuple[str, ...]:
-    """Return sentences on what PostgreSQL spends its CPU time, one for each server's load.
+    """Return a sentence for each server that says on what PostgreSQL behind it spends CPU time.
 
-    The sentences also say how much of the CPU time is in functions without a known name.
+    Each sentence also says how much of the CPU time is in functions without a known name. A last
+    sentence explains how the time of such functions is counted.
     """
     found = databases.of(load)
     said = [
