@@ -39,16 +39,16 @@ def cause_words(spike: Spike, found: Explanation) -> str:
 
 
 def _in_one_thread(spike: Spike, found: Explanation) -> str:
-    """Return a clause that says that one thread made the spike, if this is known.
+    """Return a clause that says that one thread used the CPU time of a spike.
 
-    Return an empty text if several threads made the spike, or if the threads are unknown.
+    Return an empty text if several threads used the CPU time, or if this is not known.
     """
     peak_pct = spike.baseline_pct + spike.height_pct
     return ", in one thread" if found.busiest_thread_pct >= ONE_THREAD * peak_pct else ""
 
 
 def hold_words(hindrance: Hindrance) -> str:
-    """Return a clause on what held a server back, such as `a signal stopped it for 0.40 s`."""
+    """Return a clause that says what held a server back: `a signal stopped it for 0.40 s`."""
     lost_s = f"{hindrance.lost_ms / 1000:.2f} s"
     if hindrance.hold is Hold.STOPPED:
         return f"a signal stopped it for {hindrance.length_s:.2f} s"

@@ -1,17 +1,17 @@
 """Name the cause of a server's CPU spike, if the tables of the trial show the cause.
 
-The rules are tried in the order below. The cause is taken from the first rule that accounts for at
-least HALF of the CPU time above the baseline:
+Four possible causes are tried in the order below. The spike has the first cause that accounts for
+at least HALF of its CPU time above the baseline:
 
 1. The server caught up. Something had held the server back before the spike (`hindrance`), so that
-   the server used less CPU than usual. Afterwards it worked off the requests that had waited.
+   the server used less CPU than usual. In the spike it worked off the requests that had waited.
 2. The hypervisor took CPU time during the spike. Some kernels count this time as the server's.
 3. The server's garbage collector used the CPU time, as the server itself reports.
 4. The server answered more requests than usual. Each request is assumed to take the usual CPU time.
-5. If none of these rules applies, the cause is the server's own work.
 
-The numbers for rules 3 and 4 come from the server's GET /stats. If these numbers are missing, the
-last rule says that the cause is unknown.
+If none of these causes accounts for enough CPU time, the cause is the server's own work. The
+numbers for causes 3 and 4 come from the server's GET /stats. If they are missing, these causes
+cannot be excluded, so the cause is unknown instead.
 """
 
 import math
@@ -28,10 +28,9 @@ from runner.present.statistics.stats import Floats
 
 HALF = 0.5
 CATCHING_UP_S = 3.0
-"""CPU time that the server missed is looked for in this many seconds before a spike."""
+"""CPU time that the server lost counts only if it lost it in this many seconds before a spike."""
 APART_S = 0.25
-"""A hindrance may have caused a spike only if it ended at most this many seconds before the spike.
-"""
+"""A hindrance counts only if it ended at most this many seconds before the spike, or later."""
 
 
 class Cause(StrEnum):
@@ -47,12 +46,14 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True)
 class Explanation:
-    """The cause of a spike, and the CPU time in ms that the cause accounts for.
+    """The cause of a spike, with the numbers that show it.
 
-    `accounted_ms` is NaN for the server's own work, and for an unknown cause. `hindrance` is what
-    held the server back before it caught up. `cycles` is the number of garbage collections between
-    the answers of GET /stats around the spike, and `pause_ms` is the pause time of these
-    collections. Both values are NaN if the server reports no garbage collector.
+    - `accounted_ms` is the CPU time in ms that the cause accounts for. It is NaN if the cause is
+      the server's own work, or unknown.
+    - `hindrance` is what held the server back, if the cause is that the server caught up.
+    - `cycles` is the number of garbage collections between the answers of GET /stats before and
+      after the spike, and `pause_ms` is the pause time of these collections. Both are NaN if the
+      server reports no garbage collector.
     """
 
     cause: Cause
@@ -69,7 +70,8 @@ class Surroundings:
     """The data of a trial from which its spikes are explained.
 
     `server` is the server's CPU use. `samples` are the server's rows of the resources table.
-    `stolen` is the time that the hypervisor took from the machine, in ms, by window.
+    `stolen` contains, for each window, the time in ms that the hypervisor took from the machine.
+    `hindrances` are the stretches in which something held the server back.
     """
 
     server: Track
@@ -80,7 +82,10 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A possible cause, and the CPU time above the baseline that it accounts for, or NaN."""
+    """A possible cause of a spike, and the CPU time above the baseline that it accounts for.
+
+    The CPU time is NaN if it is unknown.
+    """
 
     cause: Cause
     accounted_ms: float = math.nan
@@ -110,7 +115,10 @@ def explain(spike: Spike, around: Surroundings) -> Explanation:
 
 
 def _caught_up(spike: Spike, around: Surroundings) -> _Candidate:
-    """Return the CPU time that the server missed while it was held back before the spike."""
+    """Return the candidate that the server caught up, with the CPU time that it had lost before.
+
+    The CPU time is NaN if nothing held the server back before the spike.
+    """
     held = _held_before(spike, around)
     if held is None:
         return _Candidate(Cause.CAUGHT_UP)
@@ -120,8 +128,8 @@ def _caught_up(spike: Spike, around: Surroundings) -> _Candidate:
 def _rest(candidates: Sequence[_Candidate], *, collects: bool) -> _Candidate:
     """Return the cause of a spike that no candidate explains: the server's own work, or unknown.
 
-    The cause is unknown if the requests, or the collections of a server that reports collections,
-    could not be checked. `collects` is True if the server reports garbage collections.
+    The cause is unknown if the number of requests could not be checked. It is also unknown if the
+    server reports garbage collections (`collects`), but their CPU time could not be checked.
     """
     accounted_ms = {each.cause: each.accounted_ms for each in candidates}
     knows_requests = math.isfinite(accounted_ms[Cause.REQUESTS])
@@ -130,10 +138,10 @@ def _rest(candidates: Sequence[_Candidate], *, collects: bool) -> _Candidate:
 
 
 def _held_before(spike: Spike, around: Surroundings) -> Hindrance | None:
-    """Return the hindrance that held the server back before the spike, or None without hindrance.
+    """Return the hindrance that held the server back before the spike; None if there was none.
 
-    A hindrance counts if it began before the spike, and ended later than APART_S before the spike.
-    Of several hindrances, return the hindrance with the most lost time.
+    A hindrance counts if it began before the spike, and ended at most APART_S before the spike or
+    later. If there are several, return the hindrance with the most lost time.
     """
     near = [
         each
@@ -146,8 +154,8 @@ def _held_before(spike: Spike, around: Surroundings) -> Hindrance | None:
 def _missing_ms(spike: Spike, server: Track) -> float:
     """Return the CPU time, in ms, by which the server fell short of its baseline before the spike.
 
-    The shortfall is summed up from some instant to the start of the spike. This instant is chosen
-    so that the sum is largest, but not earlier than CATCHING_UP_S before the spike.
+    The shortfall is summed up from an instant to the start of the spike. Of all instants in the
+    last CATCHING_UP_S before the spike, the instant with the largest sum is chosen.
     """
     windows = server.windows
     is_before = windows.end_s <= spike.start_s + ROUNDING_S
@@ -165,10 +173,10 @@ def _sum_within(windows: Windows, spike: Spike) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Count:
-    """The values of one counter in the answers of GET /stats, with the answers around a spike.
+    """The values of one counter in all answers of GET /stats, and two answers around a spike.
 
     `first` is the index of the last answer before the spike. `last` is the index of the second
-    answer after the spike. The first answer after the spike may be too early, because Go updates
+    answer after the spike. The first answer after the spike would be too early, because Go updates
     its numbers only when a collection ends.
     """
 
@@ -214,17 +222,17 @@ def _increase(samples: pd.DataFrame, column: str, spike: Spike) -> float:
 
 
 def _unusual_increase(samples: pd.DataFrame, column: str, spike: Spike) -> float:
-    """Return the increase of a counter around a spike minus the counter's usual increase.
+    """Return by how much more than usual a counter increased around a spike.
 
-    The usual increase is the mean rate over the load, times the time between the answers around the
-    spike. Return NaN if the increase is unknown.
+    The usual increase is the counter's mean increase per second, times the seconds between the two
+    answers around the spike. Return NaN if the increase is unknown.
     """
     count = _count(samples, column, spike)
     return math.nan if count is None else count.increase - count.mean_per_s * count.length_s
 
 
 def _of_more_requests_ms(spike: Spike, around: Surroundings) -> float:
-    """Return the CPU time, in ms, of the requests that exceeded the usual number during a spike.
+    """Return the CPU time, in ms, of the requests during a spike beyond their usual number.
 
     Each request is assumed to take the load's mean CPU time per request. Return NaN if the number
     of requests is unknown.

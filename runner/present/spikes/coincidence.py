@@ -1,9 +1,9 @@
-"""Find events during a trial, and test whether CPU spikes coincide with them more than by chance.
+"""Find events during a trial, and test if CPU spikes coincide with them more often than by chance.
 
-Events are intervals, which are known only with the resolution of their source. Throttling, steal,
-waiting, stops, context switches and CPU use are known for every window of the sampler. Garbage
-collections, the pool and accepted connections are known only from the server's GET /stats, which is
-requested at most five times a second. So such an event lies somewhere between two answers.
+An event is an interval of time. It is known only with the resolution of its source. Throttling,
+steal, waiting, stops, context switches and CPU use are known for every window of the sampler.
+Garbage collections, the pool and accepted connections are known only from the server's GET /stats,
+which is requested at most five times a second. So such an event lies somewhere between two answers.
 
 The test computes the share of spikes that overlap an event of one kind. Then it shifts the events
 against the spikes by 1, 2, ... windows, in a circle, and computes the same share for each shift.
@@ -43,14 +43,14 @@ from runner.present.statistics.stats import Floats
 
 Range = tuple[int, int]
 ALPHA = 0.05
-SWITCHES_FLOOR = 500.0  # smallest deviation of the whole machine's context switches per second
+SWITCHES_FLOOR = 500.0  # floor of the deviation of the machine's context switches per second
 OTHERS_FLOOR_PCT = 8.0
-"""Smallest deviation that is assumed for other programs' CPU use, in % of a core.
+"""The deviation of other programs' CPU use is never below this floor, in % of a core.
 
-The value is this large because the kernel counts the machine's CPU use in steps of 10 ms.
+The floor is this high because the kernel counts the machine's CPU use in steps of 10 ms.
 """
 STORM_FLOOR = 20.0
-"""Smallest deviation that is assumed for accepted connections per second.
+"""The deviation of accepted connections per second is never below this floor.
 
 With this floor, a connection storm is at least 100 connections per second above the baseline.
 """
@@ -69,7 +69,7 @@ class Events:
     kind: str
     intervals: Floats = field(default_factory=lambda: np.empty((0, 2)))
     amounts_ms: Windows | None = None
-    """Lost time or pause time in each window; None if this kind of event has no amount."""
+    """Lost time or pause time in each window. It is None if this kind of event has no amount."""
     every_s: float = math.nan  # median number of seconds between two observations; NaN if unknown
     unknown: str = ""  # the reason why the times of such events are unknown; empty if known
     count: int = 0  # number of events within the tested windows
@@ -78,7 +78,10 @@ class Events:
     expected: float = math.nan  # share of spikes that would overlap such an event by chance
     p: float = math.nan
     least_p: float = math.nan
-    """Smallest p-value that is possible with these spikes and events."""
+    """Smallest p-value that any shift of the events against the spikes would give.
+
+    If it is above ALPHA, the test cannot show a coincidence.
+    """
     p_holm: float = math.nan
 
 
@@ -141,7 +144,7 @@ def _holds(server: pd.DataFrame, host: pd.DataFrame, duration_s: float) -> Itera
 
 
 def _storms(server: pd.DataFrame, duration_s: float) -> Events:
-    """Return the times in which the server accepted unusually many connections."""
+    """Return the events in which the server accepted unusually many connections per second."""
     accepted = inside(server, "connections", duration_s)
     at_s = accepted.end_s
     accepted_per_s = Windows(at_s[:-1], at_s[1:], np.diff(accepted.value) / np.diff(at_s))
@@ -157,7 +160,7 @@ def _storms(server: pd.DataFrame, duration_s: float) -> Events:
 
 
 def _exhausted_pool(server: pd.DataFrame) -> Iterator[Events]:
-    """Yield the times in which no connection of the pool was free, if the server has a pool."""
+    """Yield the events in which no connection of the pool was free, if the server has a pool."""
     if server["pool_size"].notna().any():
         free = server.assign(free=server["pool_size"] - server["pool_in_use"])
         windows = inside(free, "free", math.inf, -math.inf)
@@ -179,10 +182,10 @@ def _events(
     *,
     amounts_ms: Windows | None = None,
 ) -> Events:
-    """Return the events of one kind in these ranges of windows.
+    """Return the events of one kind, given the windows and the range of windows of each event.
 
     If there are fewer than `enough` windows, the events of this kind are not known, and the result
-    contains the reason `unknown`.
+    contains the reason `unknown` instead of events.
     """
     if len(windows.end_s) < enough:
         return Events(kind, unknown=unknown)
@@ -198,16 +201,16 @@ def _events(
 
 
 def _pairs(differs: NDArray[np.bool_]) -> list[Range]:
-    """Return the pairs of consecutive answers of GET /stats that differ, as ranges of windows.
+    """Return the ranges of windows of the events that GET /stats shows.
 
-    The event happened after the start of the first answer's window, and before the end of the
-    second answer's window.
+    `differs` says for each answer but the first if an event happened since the answer before it.
+    The range of such an event consists of the windows of both answers.
     """
     return [(int(place), int(place) + 1) for place in np.flatnonzero(differs)]
 
 
 def coincidences(server: Track, kinds: Sequence[Events]) -> tuple[Events, ...]:
-    """Test whether the server's spikes coincide with each kind of event.
+    """Return the kinds of events with the results of the test if spikes coincide with them.
 
     The p-values are corrected by Holm's method for the number of kinds that can be tested.
     """

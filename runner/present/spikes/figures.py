@@ -1,4 +1,7 @@
-"""Figure of one trial's CPU spikes, with each side's CPU use at full resolution and the events."""
+"""Make the figure of one trial's CPU spikes.
+
+It shows the CPU use of server, generator and database in every window, and the events of the trial.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +28,7 @@ from runner.present.spikes.view import View, has_samples
 from runner.present.spikes.words import peak_words
 
 PERCENTILES = {"p50": (0.5, 2.0), "p95": (0.95, 1.4), "p99": (0.99, 0.9)}
-"""Percentile of the response times of a second -> its quantile, and the width of its line."""
+"""Percentiles of a second's response times, each with its quantile and the width of its line."""
 LANES = {
     "GC cycle": "GC pauses",
     "waiting for a CPU": "waited",
@@ -39,13 +42,13 @@ LANES = {
     "generator's CPU spike": "generator",
     "database's CPU spike": "database",
 }
-"""Kind of event -> name of its lane in the figure."""
-NUMBER_ROOM = 0.035  # share of the panel's width that a spike's number needs
+"""Names of the lanes in the figure, by the kind of event that a lane shows."""
+NUMBER_ROOM = 0.035  # smallest distance of two spikes' numbers, as a share of the panel's width
 
 
 @dataclass(frozen=True)
 class _Panel:
-    """A panel of the figure; `words` are printed below its name, and `label` beside its y axis."""
+    """A panel of the figure. `words` are printed below its name, and `label` beside its y axis."""
 
     name: str
     words: str
@@ -53,18 +56,18 @@ class _Panel:
     height_in: float
     draw: Callable[[Axes], None]
     read: Callable[[float, float], str]
-    """Function that returns, as text, the values at a position in the panel.
+    """Function that returns the values at a position in the panel, as text.
 
-    The position is given as a time in seconds and a height.
+    Its arguments are the position's time in seconds and its height.
     """
 
 
 @chart("cpu-spikes", notebook="cpu_spikes", needs=has_samples, subject=View)
 def spikes(view: View) -> Chart:
-    """Return the chart of each side's CPU use in a trial, window by window, with events.
+    """Return the chart of the CPU use of server, generator and database in a trial, with events.
 
-    In the chart's frame, `panel` is the side, `x` is the end of a window, `low` and `high` are the
-    baseline, and `solid` is False within a spike.
+    In the chart's frame, each row is a window of the sampler. `panel` is the program, `x` is the
+    end of the window, `low` and `high` are the baseline, and `solid` is False within a spike.
     """
     names = clients.names(view.case)
     curves = []
@@ -124,7 +127,7 @@ def _timeline(chart: Chart, view: View) -> Figure:
         style.even_axis(ax, "x")
     top = grid[0][0]
     taken = list[float]()
-    # Write only the numbers that fit; the highest spikes have priority.
+    # Number the spikes, beginning with the highest. Leave out numbers that are too close to others.
     for place, spike in sorted(view.numbered.items(), key=lambda pair: -pair[1].height_pct):
         middle = min(max((spike.start_s + spike.end_s) / 2, view.start_s), view.stop_s)
         if all(abs(middle - other) > NUMBER_ROOM * (view.stop_s - view.start_s) for other in taken):
@@ -194,7 +197,7 @@ def _draw_windows(
 
 
 def _at(windows: Windows, t_s: float) -> str:
-    """Return a time, and the value of the window at this time, as text."""
+    """Return the time `t_s`, and the value of the window at this time, as text."""
     start_s, end_s, value = windows
     place = int(np.searchsorted(start_s, t_s, side="right")) - 1
     inside = place >= 0 and t_s <= end_s[place]
@@ -204,8 +207,8 @@ def _at(windows: Windows, t_s: float) -> str:
 def _rate_panel(view: View) -> Iterator[_Panel]:
     """Yield the panel of requests/s.
 
-    The rate is taken from bins of 0.1 s, or, if the run has no such bins, from the server's own
-    counts. Yield nothing if the run has neither bins nor counts.
+    The rate is taken from the generator's bins of 0.1 s. If the trial has no such bins, the rate is
+    taken from the server's own counts. Yield nothing if the trial has neither bins nor counts.
     """
     bins = view.case.tables.throughput
     bins = bins[bins["trial_id"] == view.case.trial_id].sort_values("t_s")
@@ -296,7 +299,8 @@ def _latency_panel(view: View, look: Identity) -> Iterator[_Panel]:
 def _events_panel(every: Sequence[Events]) -> _Panel:
     """Return the panel with a lane for each known kind of event.
 
-    If a kind has amounts, its lane shows the amounts, and the highest amount is printed beside it.
+    If a kind of event has amounts, such as lost time, its lane shows the amounts, and the highest
+    amount is printed beside the lane.
     """
     kinds = [kind for kind in every if not kind.unknown]
 

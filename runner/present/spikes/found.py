@@ -1,28 +1,29 @@
-"""Find CPU spikes: windows in which a subject's CPU use exceeds its use just before and after.
+"""Find CPU spikes: stretches in which a server, or another subject, uses unusually much CPU.
 
 A window is one interval between two readings of the sampler, which is 50 ms at 20 Hz. Only windows
 inside the load count.
 
-Baseline of a window: the median of all windows whose centre is at most BASELINE_S / 2 away, cut off
-at the ends of the load (a centred rolling median). The baseline follows the steps of a rate. A
-trailing median would lag behind, so that each step would be reported as a spike. At the end of the
-load the centred median lags behind, too. Therefore the baseline there is at least the first
-quartile of the last END_S seconds: a value that is exceeded for three quarters of this time is a
-new level of the load (a step), not a spike.
+Baseline: The baseline of a window is the median of all windows whose centre is at most
+BASELINE_S / 2 away (a centred rolling median). At the ends of the load, there are fewer such
+windows. The baseline follows the steps of a rate. A trailing median would lag behind, so that each
+step would be reported as a spike. At the end of the load, the centred median lags behind, too.
+Therefore the baseline there is at least the first quartile of the last END_S seconds: a value that
+is exceeded for three quarters of this time is a new level of the load (a step), not a spike.
 
-Deviation: 1.4826 x MAD of x - baseline over the whole load, which estimates the standard deviation
-of normal noise (Hampel 1974, Journal of the American Statistical Association 69, 383). CPU use in
-short windows is skewed upwards. Therefore the upper side alone, 1.4826 x (third quartile - median),
-is used if it is larger. The deviation is never below the floor, which is FLOOR_PCT for CPU use.
+Deviation: The deviation is 1.4826 x MAD (median absolute deviation) of the differences between CPU
+use and baseline over the whole load. It estimates the standard deviation of normal noise (Hampel
+1974, Journal of the American Statistical Association 69, 383). CPU use in short windows is skewed
+upwards. Therefore the upper side alone, 1.4826 x (third quartile - median), is used if it is
+larger. The deviation is never below a floor, which is FLOOR_PCT for CPU use.
 
-Spike: FEWEST_WINDOWS or more consecutive windows, each of which is more than LIMIT deviations above
-its baseline. Two stretches with a single window between them are joined. A spike is `settling` if
-it begins in the first SETTLING_S seconds of the load or of a slice, while connections are opened
-and the rate rises from zero. A settling spike is listed but not counted. A stretch that is longer
-than half of BASELINE_S, or longer than about a quarter of the load, raises its own baseline, so it
-is not found.
+Spike: A spike consists of FEWEST_WINDOWS or more consecutive windows, each of which is more than
+LIMIT deviations above its baseline. Two stretches with a single window between them are joined. A
+spike is `settling` if it begins in the first SETTLING_S seconds of the load or of a slice, while
+connections are opened and the rate rises from zero. A settling spike is listed but not counted. A
+stretch that is longer than half of BASELINE_S, or longer than about a quarter of the load, raises
+its own baseline, so it is not found.
 
-Chance: if single windows often exceed the limit, some of these windows are consecutive by chance.
+Chance: If single windows often exceed the limit, some of these windows are consecutive by chance.
 Suppose that windows exceed the limit independently of each other with probability q. Then n windows
 have n q (1 - q) stretches on average, from which q is estimated, and a stretch has L or more
 windows with probability q^(L-1). If there are not significantly more stretches of the minimum
@@ -50,7 +51,7 @@ BASELINE_S = 10.0
 LIMIT = 5.0
 FEWEST_WINDOWS = 2
 FLOOR_PCT = 2.0
-"""Smallest deviation that is assumed for CPU use, in % of a core.
+"""The deviation of CPU use is never below this floor, in % of a core.
 
 With this floor, a spike is at least 10 % of a core high.
 """
@@ -62,7 +63,7 @@ END_S = 1.0
 ENOUGH = 40
 """Spikes are looked for only in a load with at least this many windows.
 
-At 20 Hz these windows take two seconds. Spikes in the first of the two seconds are not counted.
+At 20 Hz, these windows take two seconds, of which the first second is not counted.
 """
 ROUNDING_S = 1e-6
 
@@ -88,7 +89,7 @@ class Stretch:
         return self.end_s - self.start_s
 
     def overlaps(self, start_s: float, end_s: float) -> bool:
-        """Return whether the stretch overlaps the interval from `start_s` to `end_s`."""
+        """Return True if the stretch overlaps the interval from `start_s` to `end_s`."""
         return self.start_s < end_s and start_s < self.end_s
 
 
@@ -113,7 +114,10 @@ class Track:
     windows: Windows
     baseline: Floats
     deviation: float
-    """Usual deviation from the baseline; NaN if there were too few windows to look for spikes."""
+    """Usual deviation of the series from its baseline.
+
+    It is NaN if there were too few windows to look for spikes.
+    """
     ranges: tuple[tuple[int, int], ...]  # first and last window of each stretch above the limit
     fewest: int
     """Minimum length of a stretch, in windows.
@@ -121,7 +125,7 @@ class Track:
     This length is larger than FEWEST_WINDOWS if chance can explain shorter stretches.
     """
     slice_s: float = math.inf
-    """Length of a slice in seconds; infinite if the load is not divided into slices."""
+    """Length of a slice in seconds. It is infinite if the load is not divided into slices."""
 
     @cached_property
     def spikes(self) -> tuple[Spike, ...]:
@@ -172,7 +176,7 @@ class Track:
 
     @property
     def settled_s(self) -> float:
-        """Seconds in which spikes are counted; 0 if there are too few windows for a search."""
+        """How many seconds of the load count, which is 0 if the load is too short for spikes."""
         length_s = self.windows.end_s - self.windows.start_s
         return float(length_s[self.settled].sum()) if math.isfinite(self.deviation) else 0.0
 
@@ -202,8 +206,9 @@ def stand_out(
 ) -> Track:
     """Return the stretches in which a series exceeds its limit, by the rules of this module.
 
-    `floor` is the smallest deviation, in the unit of the values. `fewest` is the minimum length of
-    a stretch, in windows. With fewer than `enough` windows, the result has no stretch.
+    `floor` is the value below which the deviation never falls, in the unit of the series. `fewest`
+    is the minimum length of a stretch, in windows. If there are fewer than `enough` windows, the
+    result has no stretch.
     """
     start_s, end_s, value = windows
     if len(value) < enough:
@@ -240,11 +245,12 @@ def runs(above: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
 
 
 def beyond_chance(lengths: NDArray[np.int64], windows: int, fewest: int) -> int:
-    """Return the smallest length, at least `fewest`, of runs that chance does not explain.
+    """Return the minimum length of runs from which chance does not explain them.
 
-    There are significantly more runs of this length or longer than there would be if each window
-    exceeded the limit independently of the others. `lengths` are the lengths of all runs, including
-    runs of a single window.
+    A run consists of consecutive windows above the limit. There are significantly more runs of the
+    returned length or longer than there would be if each window exceeded the limit independently
+    of the others. The result is at least `fewest`. `lengths` are the lengths of all runs, including
+    runs of a single window, and `windows` is the number of all windows.
     """
     often = (1 - math.sqrt(max(0.0, 1 - 4 * len(lengths) / windows))) / 2
     while long := int((lengths >= fewest).sum()):

@@ -18,20 +18,21 @@ import pandas as pd
 from runner.present.spikes.found import Stretch, Windows, inside, runs, stand_out
 
 LOST_FLOOR_PCT = 4.0
-"""Smallest deviation that is assumed for stolen and throttled time, in % of the time.
+"""The deviation of stolen and of throttled time is never below this floor, in % of the time.
 
-With this floor, at least 20 % of a stretch is lost. A smaller floor would be pointless, because the
-kernel counts stolen time in steps of 10 ms.
+With this floor, a stretch is found only if at least 20 % of its time is lost. A smaller floor would
+be pointless, because the kernel counts stolen time in steps of 10 ms.
 """
 WAITED_FLOOR_PCT = 1.0
-"""Smallest deviation that is assumed for the time that a server waits for a CPU, in % of the time.
+"""The deviation of the time that a server waits for a CPU is never below this floor, in %.
 
-With this floor, at least 5 % of a stretch is lost. The floor can be smaller than for stolen time,
-because waiting time is counted in nanoseconds. It must be smaller, because a server that needs
-little CPU waits only a few milliseconds at a time, even beside a busy program.
+With this floor, a stretch is found only if at least 5 % of its time is lost. The floor can be
+smaller than that of stolen time, because waiting time is counted in nanoseconds. It must be
+smaller, because a server that needs little CPU waits only a few milliseconds at a time, even beside
+a busy program.
 """
 LEAST_LOST_MS = 30.0
-"""A stretch is reported only if at least this much time, in ms, was lost in it."""
+"""A stretch is reported only if the server lost at least this many ms in it."""
 
 
 OTHERS_WINDOWS = 4
@@ -55,9 +56,9 @@ class Hold(StrEnum):
 class Hindrance(Stretch):
     """A stretch in which something held a server back.
 
-    `lost_ms` is the lost time. Waiting time is summed over the threads, and stolen time is summed
-    over the CPUs. `others_pct` is the CPU use, in % of a core, of programs that do not belong to
-    the trial; the value is NaN if this CPU use is unknown.
+    `lost_ms` is the time that the server lost. Waiting time is summed over the server's threads,
+    and stolen time is summed over the CPUs. `others_pct` is the CPU use of programs that do not
+    belong to the trial, in % of a core. It is NaN if this CPU use is unknown.
     """
 
     hold: Hold
@@ -86,9 +87,9 @@ def hindrances(samples: pd.DataFrame, duration_s: float) -> tuple[Hindrance, ...
 
 
 def _stopped(windows: Windows) -> Iterator[Hindrance]:
-    """Yield the stretches of windows in which a signal had stopped the server.
+    """Yield the stretches in which a signal had stopped the server.
 
-    The sampler found the server stopped at the end of each of these windows.
+    A stretch consists of consecutive windows at whose ends the sampler found the server stopped.
     """
     for first, last in runs(windows.value > 0):
         start_s = float(windows.start_s[first])
@@ -100,8 +101,8 @@ def _stopped(windows: Windows) -> Iterator[Hindrance]:
 def _lost(hold: Hold, windows: Windows, floor_pct: float, fewest: int) -> Iterator[Hindrance]:
     """Yield the stretches of `fewest` or more windows in which the lost time stands out.
 
-    The values of `windows` are the lost time in ms. `floor_pct` is the smallest deviation that is
-    assumed for the lost time, in % of the time.
+    The values of `windows` are the lost time in ms. The deviation of the lost time is never below
+    `floor_pct`, in % of the time. `hold` is the kind of thing that held the server back.
     """
     lost_pct = windows.value / (10 * (windows.end_s - windows.start_s))
     shares = Windows(windows.start_s, windows.end_s, lost_pct)
@@ -132,7 +133,10 @@ def others(samples: pd.DataFrame, duration_s: float) -> Windows:
 
 
 def _mean_of_others(samples: pd.DataFrame, duration_s: float) -> Callable[[float, float], float]:
-    """Return a function that returns the mean CPU use of other programs between two times in s."""
+    """Return a function that computes the mean CPU use of other programs between two instants.
+
+    The instants are in seconds since the load began.
+    """
     windows = others(samples, duration_s)
 
     def mean_pct(start_s: float, end_s: float) -> float:
@@ -144,7 +148,10 @@ def _mean_of_others(samples: pd.DataFrame, duration_s: float) -> Callable[[float
 
 
 def _mean_within(windows: Windows, start_s: np.ndarray, end_s: np.ndarray) -> np.ndarray:
-    """Return the mean value within each interval; 0 outside the windows."""
+    """Return the mean of the windows' values in each interval from `start_s` to `end_s`.
+
+    Time outside the windows counts as 0.
+    """
     if not len(windows.value):
         return np.zeros(len(start_s))
     edges_s = np.append(windows.start_s, windows.end_s[-1])

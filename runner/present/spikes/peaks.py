@@ -22,23 +22,27 @@ PEAK_COLUMNS = (
     *("height_pct", "baseline_pct", "peak_100ms_pct", "peak_1s_pct", "cause", "meanwhile"),
 )
 WINDOWS_S = {"peak_100ms_pct": 0.1, "peak_1s_pct": 1.0}
-"""Column with a peak -> length of the window over which CPU use is averaged, in seconds."""
+"""Lengths in seconds of the windows over which CPU use is averaged, by the column of the peak."""
 SHOWN = 10
-"""Number of rows of the table on the page; the file contains all rows."""
+"""The table on the page shows at most this many rows. The file contains all rows."""
 
 
 def peaks(tables: Tables) -> pd.DataFrame:
     """Return the counted spikes of all trials, and the highest peak of each trial without a spike.
 
-    The columns are PEAK_COLUMNS. `at_s` is the start of the spike, or of the window of 0.1 s with
-    the highest CPU use, in seconds since the load began. `height_pct` is the height above the
-    baseline. `peak_100ms_pct` and `peak_1s_pct` are the highest means over windows of 0.1 s and of
-    1 s that lie within the spike. If the spike is shorter than a window, the windows contain the
-    spike instead. All these values are in % of a core. `cause` and `meanwhile` are texts, which are
-    empty for a peak that is not a spike. Spikes come first, sorted by their height above the
-    baseline. The first second of a load or slice is left out. Trials on a share of a core are left
-    out, because the quota limits their peaks. Servers that are there for calibration are left out,
-    too.
+    Spikes come first, sorted by their height above the baseline. The first second of a load or
+    slice is left out. Trials on a share of a core are left out, because the quota limits their
+    peaks. Servers that are there for calibration are left out, too.
+
+    The columns are PEAK_COLUMNS:
+
+    - `at_s` says when the spike begins, in seconds since the load began. For a peak, it is the
+      start of the window of 0.1 s with the highest CPU use.
+    - `height_pct` is the height above the baseline. `peak_100ms_pct` and `peak_1s_pct` are the
+      highest means over windows of 0.1 s and of 1 s that lie within the spike. If the spike is
+      shorter than a window, the windows contain the spike instead. These values are in % of a core.
+    - `cause` is the cause of a spike in words, and `meanwhile` names the events during the spike.
+      Both are empty for a peak.
     """
     trials = sealed_trials(tables.trials)
     whole = trials[(trials["share"] == 1) & (trials["tier"] != CALIBRATION)]

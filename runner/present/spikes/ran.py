@@ -1,11 +1,13 @@
 """Find which functions a server ran in a CPU spike, but not around the spike.
 
-The data come from a timeline, which is a load in one piece. During this load, perf took 499 samples
-per second of the server's CPU time. The spikes are found as in any trial (found.py), from the
-sampler's windows. The surroundings of a spike are windows outside all spikes; the middle of such a
-window is at most BASELINE_S / 2 away from the middle of the spike. A function's additional CPU time
-is its CPU time in the spike minus its usual CPU time. Both include the function's callees. The
-usual CPU time is the CPU time in the surroundings, scaled to the length of the spike.
+The data come from a timeline, which is a load without a break. During this load, perf took 499
+samples per second of the server's CPU time. The spikes are found in the sampler's windows, as in
+any trial (found.py). The surroundings of a spike are the windows outside all spikes whose middle is
+at most BASELINE_S / 2 away from the middle of the spike.
+
+A function's additional CPU time is its CPU time in the spike minus its usual CPU time. Both include
+the function's callees. The usual CPU time is the CPU time in the surroundings, scaled to the length
+of the spike.
 
 To find the function of a spike, the search starts at the threads' first functions. It goes on to
 the callee with the largest additional CPU time, as long as this callee has at least the share
@@ -54,7 +56,7 @@ class Timeline:
 
     @property
     def highest(self) -> float:
-        """Height of the highest counted spike, in deviations; 0 if no spike counts."""
+        """Height of the highest counted spike, in deviations. It is 0 if no spike counts."""
         return max((spike.deviations for spike in self.track.counted), default=0.0)
 
 
@@ -66,7 +68,7 @@ class Function:
     """
 
     callers: tuple[str, ...]
-    """The call stack above the function, from the thread's first function to the caller."""
+    """The callers of the function, from the thread's first function to the direct caller."""
     name: str
     more_ms: float
     share: float
@@ -76,13 +78,14 @@ class Function:
 
 @dataclass(frozen=True)
 class Ran:
-    """The work that took a server more CPU time in a spike than around the spike.
+    """The work for which a server used more CPU time in a spike than around the spike.
 
-    `samples` is the number of samples in the spike, and `more_ms` is the additional CPU time.
+    `samples` is the number of perf's samples in the spike, and `more_ms` is the additional CPU time
+    of the spike in ms.
     """
 
     number: int
-    """Number of the spike in its timeline, from 1."""
+    """Number of the spike in its timeline, counted from 1."""
     spike: Spike
     samples: int
     more_ms: float
@@ -122,7 +125,7 @@ def read_timelines(run: RunFolder) -> list[Timeline]:
 
 
 def what_ran(timeline: Timeline) -> list[Ran]:
-    """Return, for each counted spike of a timeline, the work that took additional CPU time."""
+    """Return the work that took additional CPU time, for each counted spike of a timeline."""
     return [
         _ran(timeline, number, spike)
         for number, spike in enumerate(timeline.track.spikes, start=1)
@@ -141,7 +144,10 @@ class _Beside:
     inside: pd.DataFrame
     around: pd.DataFrame
     scale: float
-    """Length of the spike divided by the length of the surroundings; 0 without surroundings."""
+    """Length of the spike divided by the length of its surroundings.
+
+    It is 0 if there are no surroundings.
+    """
 
 
 def _ran(timeline: Timeline, number: int, spike: Spike) -> Ran:
@@ -174,7 +180,7 @@ def _beside(timeline: Timeline, spike: Spike) -> _Beside:
 def _within(
     at_s: Floats, start_s: Floats, end_s: Floats, chosen: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Return a mask of the times that lie in a chosen window."""
+    """Return a mask of the instants `at_s` that lie in a chosen window."""
     place = np.searchsorted(start_s, at_s, side="right") - 1
     known = (place >= 0) & (at_s < end_s[place]) if len(end_s) else np.zeros(len(at_s), dtype=bool)
     return np.asarray(known & chosen[place]) if len(end_s) else known
@@ -224,7 +230,10 @@ def _by_stack(samples: pd.DataFrame) -> Iterator[tuple[str, int, float]]:
 
 
 def _nodes(root: _Node, stack: str) -> Iterator[_Node]:
-    """Yield the root, then the node of each function of a call stack; create missing nodes."""
+    """Yield the root, then the node of each function of a call stack.
+
+    Nodes that do not exist yet are created.
+    """
     node = root
     yield node
     for function in stack.split(";"):
@@ -270,8 +279,8 @@ def _stands_out(node: _Node, root: _Node) -> bool:
 
 
 def in_order(timelines: Sequence[Timeline]) -> list[Timeline]:
-    """Return the timelines in descending order of the height of their highest spike.
+    """Return the timelines sorted by their highest spike, with the highest of all first.
 
-    Equal heights are in the order of the servers' names.
+    Timelines whose highest spikes are equally high are sorted by the server's name.
     """
     return sorted(timelines, key=lambda each: (-each.highest, each.server))

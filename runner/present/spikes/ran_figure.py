@@ -1,4 +1,7 @@
-"""Figure of a timeline, with a server's CPU use (by the sampler) and what it ran (by perf)."""
+"""Make the figure of a timeline.
+
+It shows the server's CPU use according to the sampler, and what the server ran according to perf.
+"""
 
 from __future__ import annotations
 
@@ -39,25 +42,25 @@ LETTERS = 28
 
 @dataclass(frozen=True, eq=False)
 class _Lane:
-    """A lane of the figure, with the CPU use of a kind of work, or of a function, by window."""
+    """A lane of the figure: the CPU use of a kind of work, or of a function, in each window."""
 
     name: str
     cpu_pct: Floats
 
 
 def timelines_of(tables: Tables) -> list[Timeline]:
-    """Return the timelines of a run, the timeline with the most prominent spike first."""
+    """Return the timelines of a run, with the timeline that has the highest spike first."""
     return [] if tables.folder is None else in_order(read_timelines(tables.folder))
 
 
 def has_timelines(tables: Tables) -> bool:
-    """Return whether a run has a timeline."""
+    """Return True if a run has a timeline."""
     return bool(timelines_of(tables))
 
 
 @chart("cpu-spikes-ran", notebook="cpu_spikes", needs=has_timelines, table="What a spike ran")
 def ran(tables: Tables) -> Chart:
-    """Return the chart of the timeline that has the most prominent spike.
+    """Return the chart of the timeline that has the highest spike.
 
     In the chart's frame, `panel` is `CPU`, a kind of work or a function. `x` is the end of a
     window, and `y` is the CPU use in this window, in % of a core.
@@ -84,7 +87,7 @@ def ran(tables: Tables) -> Chart:
 
 
 def _title(timeline: Timeline, spikes: Sequence[Ran]) -> str:
-    """Return a title, which names the function of a spike if some function stands out."""
+    """Return the title of the chart. It names the function of a spike if a function stands out."""
     named = [each for each in spikes if each.function is not None and each.function.stands_out]
     if named:
         top = max(named, key=lambda each: each.more_ms)
@@ -97,7 +100,7 @@ def _title(timeline: Timeline, spikes: Sequence[Ran]) -> str:
 
 
 def _lanes(timeline: Timeline, spikes: Sequence[Ran]) -> list[_Lane]:
-    """Return the lanes: first functions of spikes, then the kinds of work with most CPU time."""
+    """Return the lanes: functions of spikes first, then the kinds of work with most CPU time."""
     samples = timeline.samples
     functions = {
         each.function.name: None

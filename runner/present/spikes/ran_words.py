@@ -1,4 +1,4 @@
-"""Put into words, and into a table, what ran in the spikes of a timeline."""
+"""Say in sentences and in a table which functions ran in the spikes of a timeline."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from runner.present.spikes.ran import FEWEST_SAMPLES, Function, Ran, Timeline
 from runner.profiled import KERNEL
 
 LONGEST_NAME = 60
-"""A function's name has at most this many characters in a sentence; a table has the whole name."""
+"""A sentence shows at most this many characters of a function's name.
+
+The table contains the whole name.
+"""
 CALLERS = 3
-"""A row names at most this many callers."""
+"""A row of the table names at most this many callers of a function."""
 KINDS = 3
-"""A row names at most this many kinds of work."""
+"""A row of the table names at most this many kinds of work."""
 
 
 def short_function(name: str, longest: int = LONGEST_NAME) -> str:
@@ -30,7 +33,7 @@ def short_function(name: str, longest: int = LONGEST_NAME) -> str:
 
 
 def timeline_words(timeline: Timeline, ran: Sequence[Ran], load: str) -> str:
-    """Return sentences on how a timeline was measured, and how many spikes it has.
+    """Return sentences that say how a timeline was measured, and how many spikes it has.
 
     `load` is the load in words.
     """
@@ -43,7 +46,10 @@ def timeline_words(timeline: Timeline, ran: Sequence[Ran], load: str) -> str:
 
 
 def ran_words(each: Ran) -> str:
-    """Return a sentence on the work that took more CPU time in a spike than around the spike."""
+    """Return a sentence that names the function with most of a spike's additional CPU time.
+
+    If there is no such function, the sentence gives the reason.
+    """
     spike = each.spike
     begin = (
         f"Spike {each.number} (at {spike.start_s:.2f} s, {spike.length_s:.2f} s long) took "

@@ -1,4 +1,4 @@
-"""Figure of the CPU use of several servers under one long load, with a common time axis."""
+"""Make the figure that shows the CPU use of several servers under one long load."""
 
 from dataclasses import replace
 from typing import Any
@@ -19,7 +19,7 @@ from runner.present.spikes.coincidence import Events
 from runner.present.spikes.view import View, view
 
 LONG_S = 20.0
-"""Only loads that last at least this many seconds are shown."""
+"""The figure shows only a load that lasts at least this many seconds."""
 NO_LONG_TRIAL = (
     f"No trial of this run has a load of {LONG_S:g} s or more at an offered rate on a whole core."
 )
@@ -30,8 +30,9 @@ MOST_SERVERS = 4
 def long_trials(tables: Tables) -> pd.DataFrame:
     """Return one trial per server of the first long load at a constant offered rate on whole cores.
 
-    Only under such a load is a peak due to the server alone, because no quota limits the peak and
-    no slice begins during the load. The frame is empty if the run has no such load.
+    The load has no slices. Under such a load, a peak is due to the server alone, because no quota
+    limits the peak, and no slice begins during the load. At most MOST_SERVERS trials are returned.
+    The frame is empty if the run has no such load.
     """
     sampled = tables.resources.loc[tables.resources["subject"] == "server", "trial_id"]
     trials = sealed_trials(tables.trials)
@@ -49,7 +50,7 @@ def long_trials(tables: Tables) -> pd.DataFrame:
 
 
 def has_long_trials(tables: Tables) -> bool:
-    """Return whether a run has a load for this figure; see `long_trials`."""
+    """Return True if a run has a load that this figure can show (see `long_trials`)."""
     return not long_trials(tables).empty
 
 
@@ -120,7 +121,7 @@ def _times(count: int) -> str:
 
 
 def _sentences(shown: dict[Any, View]) -> str:
-    """Return a sentence per server on its CPU use and its counts of spikes and collections."""
+    """Return a sentence for each server with its CPU use, its spikes and its collections."""
     found = []
     for server, each in shown.items():
         row = each.case.row

@@ -1,6 +1,6 @@
-"""Prepare trials for the page about CPU spikes.
+"""Prepare the data of the page about CPU spikes.
 
-The page shows one trial in detail, and a survey with a row per trial.
+The page shows one trial in detail (`View`), and a survey of all trials with a row for each trial.
 """
 
 import math
@@ -23,7 +23,8 @@ SUBJECTS = ("server", "generator", "database")
 class View:
     """A trial, and the part of its load that is displayed, from `start_s` to `stop_s`.
 
-    Spikes, events and the test of coincidence cover the whole load, even if a part is displayed.
+    Spikes and events are found in the whole load, even if only a part is displayed. The test of
+    coincidence covers the whole load, too.
     """
 
     case: Case
@@ -56,7 +57,7 @@ class View:
 
     @property
     def highest(self) -> int | None:
-        """The number of the highest counted spike in the displayed part, or None without spikes."""
+        """The number of the highest counted spike in the displayed part; None if there is none."""
         counted = {
             number: spike.height_pct
             for number, spike in self.numbered.items()
@@ -66,7 +67,10 @@ class View:
 
     @property
     def peaks(self) -> list[tuple[float, float]]:
-        """The server's known CPU peaks, as pairs of (% of a core, window in seconds)."""
+        """The server's known CPU peaks, each with the length of its window.
+
+        Each pair consists of the peak in % of a core and the length of the window in seconds.
+        """
         every = [
             (float(self.case.row[f"server_cpu_peak_{name}_pct"]), s)
             for name, s in (("100ms", 0.1), ("1s", 1.0))
@@ -79,9 +83,9 @@ def view(
 ) -> View:
     """Return the view of a sealed trial from `start_s` to `stop_s` of its load.
 
-    If both are 0, the view shows the whole load. `why` is a sentence that says why the trial is
-    shown. Raise LabError if there is no such trial, if its server was not sampled, or if the
-    seconds are outside its load.
+    If `start_s` and `stop_s` are 0, the view shows the whole load. `why` is a sentence that says
+    why the trial is shown. Raise LabError if there is no such trial, if its server's CPU use was
+    not sampled, or if `start_s` or `stop_s` is outside the load.
     """
     case = choose(tables, trial_id)
     samples = tables.resources[tables.resources["trial_id"] == trial_id]
@@ -135,11 +139,11 @@ def surroundings(
 
 
 def windows(shown: View) -> pd.DataFrame:
-    """Return a tidy frame of a trial, with a row per window of the sampler and per subject.
+    """Return a tidy frame of a trial, with a row for each subject in each window of the sampler.
 
-    The columns are those of the resources table and two additional columns. `baseline_pct` is NaN
-    for subjects without a baseline. `spike` is the number of the server's spike to which the window
-    belongs, or 0 outside spikes.
+    The columns are those of the resources table and two additional columns. `baseline_pct` is the
+    baseline of the subject's CPU use; it is NaN for a subject without a baseline. `spike` is the
+    number of the server's spike to which the window belongs, or 0 if the window is in no spike.
     """
     frame = shown.samples.reset_index(drop=True).assign(baseline_pct=np.nan, spike=0)
     for subject, found in shown.tracks.items():
@@ -158,20 +162,24 @@ OF_SPIKE = ("deviations", "height_pct", "start_s")
 
 
 def has_samples(tables: Tables) -> bool:
-    """Return whether a run has a sealed trial in which the server's CPU use was sampled."""
+    """Return True if a run has a sealed trial in which the server's CPU use was sampled."""
     sampled = tables.resources.loc[tables.resources["subject"] == "server", "trial_id"]
     return bool(sampled.isin(sealed_trials(tables.trials)["trial_id"]).any())
 
 
 def survey(tables: Tables) -> pd.DataFrame:
-    """Return one row per sealed trial with samples of its server, sorted by load.
+    """Return one row for each sealed trial in which the server's CPU was sampled, sorted by load.
 
-    The frame is empty if there are no such trials. `peak_pct` is the highest CPU use over 0.1 s, or
-    the mean CPU use if the peak is unknown. `seconds` is the time in which spikes are counted,
-    `spikes` is the number of counted spikes, and `spike_s` is their total length. `settling` is the
-    number of spikes at the start of the load or of a slice. The columns OF_SPIKE describe the most
-    prominent counted spike; they are NaN if no spike was counted. `gc_per_s` is NaN if the server
-    reports no garbage collector.
+    The frame is empty if there are no such trials. It has these columns, among others:
+
+    - `peak_pct` is the highest CPU use over 0.1 s, or the mean CPU use if the peak is unknown.
+    - `seconds` is how much of the load counts, `spikes` is the number of counted spikes, and
+      `spike_s` is the total length of these spikes in seconds.
+    - `settling` is the number of spikes at the start of the load or of a slice.
+    - The columns OF_SPIKE describe the counted spike with the most deviations. They are NaN if no
+      spike was counted.
+    - `gc_per_s` is the number of garbage collections per second. It is NaN if the server reports no
+      garbage collector.
     """
     trials = sealed_trials(tables.trials).sort_values(["load_order", "trial_order"])
     samples = dict(
@@ -199,11 +207,11 @@ def survey(tables: Tables) -> pd.DataFrame:
 
 
 def most_pronounced(found: pd.DataFrame) -> str:
-    """Return the id of the trial of a survey that has the most prominent spike.
+    """Return the id of the trial of a survey whose highest spike has the most deviations.
 
-    If there are no spikes, return the trial with the highest peak. Trials that are too short to
-    look for spikes are considered only if all trials are too short. Return an empty text if there
-    are no trials.
+    If no trial has a spike, return the id of the trial with the highest peak. A trial that is too
+    short to look for spikes is considered only if all trials are too short. Return an empty text if
+    there are no trials.
     """
     if found.empty:
         return ""

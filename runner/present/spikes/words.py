@@ -1,7 +1,4 @@
-"""Write texts about a trial's CPU spikes, and about how often each server spikes.
-
-All texts are computed.
-"""
+"""Write texts and tables about a trial's CPU spikes, and about how often each server spikes."""
 
 import math
 from collections.abc import Iterator
@@ -59,12 +56,15 @@ def trial_words(view: View) -> str:
 
 
 def peak_words(view: View) -> str:
-    """Return the server's CPU peaks over 0.1 s and over 1 s; empty if both are unknown."""
+    """Return the server's known CPU peaks over windows of 0.1 s and of 1 s, as text."""
     return ", ".join(f"{number(pct)} % over {window_s:g} s" for pct, window_s in view.peaks)
 
 
 def spike_words(view: View) -> str:
-    """Return sentences on the number of the server's spikes, what a spike is, and CPU peaks."""
+    """Return sentences that count the server's spikes, define a spike, and give the CPU peaks.
+
+    If the load is too short to look for spikes, a sentence says so instead.
+    """
     server = view.server
     if math.isnan(server.deviation):
         windows = plural(len(server.windows.value), "window")
@@ -129,7 +129,7 @@ def spike_table(view: View) -> pd.DataFrame:
 
 
 def hindrance_words(view: View) -> str:
-    """Return sentences on how often something held the server back, and what follows from this."""
+    """Return sentences that say how often something held the server back, and what this means."""
     if not view.hindrances:
         return (
             "Nothing is known to have held the server back: it was not stopped, and stolen, "
@@ -142,7 +142,7 @@ def hindrance_words(view: View) -> str:
 
 
 def hindrance_table(view: View) -> pd.DataFrame:
-    """Return a table of what held the server back, sorted by time."""
+    """Return a table of the stretches in which something held the server back, sorted by time."""
     rows = []
     for held in view.hindrances:
         row = {
@@ -169,7 +169,10 @@ def _slowest_ms(probe: pd.DataFrame, held: Hindrance) -> float:
 
 
 def coincidence_words(view: View) -> str:
-    """Return a sentence that names the kinds of events that coincide with spikes beyond chance."""
+    """Return a sentence that names the kinds of events that coincide with the server's spikes.
+
+    A kind is named only if it coincides with spikes more often than by chance.
+    """
     if not view.server.counted:
         return "There is no spike to compare with other events; the table lists the events."
     tied = [kind.kind for kind in view.events if kind.p_holm <= ALPHA]
@@ -184,7 +187,7 @@ def coincidence_words(view: View) -> str:
 def coincidence_table(view: View) -> pd.DataFrame:
     """Return a table of how often the spikes overlap events of each kind, compared with chance.
 
-    If nothing is known about a kind, its row says so.
+    If the times of a kind of event are not known, the row of this kind only gives the reason.
     """
     spikes = len(view.server.counted)
     rows = []
@@ -257,9 +260,10 @@ def _on_a_full_server(view: View) -> str:
 
 
 def _on_events(view: View) -> Iterator[str]:
-    """Yield sentences on kinds of events about which too little is known.
+    """Yield sentences that name the kinds of events about which too little is known.
 
-    Such events are known only coarsely, not at all, or only for the whole machine.
+    The first sentence names kinds that are sampled too rarely, the second names kinds that are not
+    known at all, and the third names kinds that are known only for the whole machine.
     """
     lengths_s = [spike.length_s for spike in view.server.counted]
     usual_s = float(pd.Series(lengths_s, dtype=float).median())
@@ -285,7 +289,7 @@ def _on_events(view: View) -> Iterator[str]:
 
 
 def _on_the_load(view: View) -> Iterator[str]:
-    """Yield sentences on limitations that are due to the generator, the probe or the load."""
+    """Yield sentences on what cannot be shown because of the generator, the probe or the load."""
     row = view.case.row
     if not traits_of(row["tool"]).keeps_requests:
         yield (
@@ -339,10 +343,10 @@ def control_table(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def control_words(found: pd.DataFrame, trial_id: str) -> str:
-    """Return sentences that compare how often the trial's server and other servers spike.
+    """Return sentences that say how often the trial's server spikes, and how often others do.
 
     All servers are compared under the load of the trial. The other servers are listed in two
-    groups: without and with a garbage collector.
+    groups: servers that report no garbage collector, and servers that report one.
     """
     collects = found["gc_per_s"].notna().groupby(found["server"]).transform("any")
     shown = found["trial_id"] == trial_id
