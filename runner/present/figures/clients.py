@@ -1,4 +1,4 @@
-"""Figures of one trial: the response times that two clients measured, and the CPU use."""
+"""Make the figures of one trial: the response times that two clients measured, and CPU use."""
 
 import math
 from functools import partial
@@ -18,14 +18,14 @@ from runner.present.frames import Case, probed
 from runner.present.look import captions, palette, style
 from runner.present.look.numbers import number
 
-BIN = math.log(1.01) * 10  # width of the density's bins in logarithms: a factor of 1.105
+BIN = math.log(1.01) * 10  # logarithm of the ratio of a bin's borders, which is 1.105
 PROBE = "probe"
 SHARE = "share of the requests"
 TIMES = "over time"
 
 
 def names(case: Case) -> dict[str, str]:
-    """Return the name of the program on each side of a trial, by side."""
+    """Return the names of the programs that are server, generator and database in a trial."""
     return {"server": str(case.row["server"]), "generator": case.tool, "database": "PostgreSQL"}
 
 
@@ -132,7 +132,7 @@ def _draw_clients(chart: Chart, case: Case) -> Figure:
 
 
 def _describe_clients(chart: Chart, case: Case) -> str:
-    """Describe both clients' medians, their ratio, and the response times over time."""
+    """Return the description: both clients' medians, their ratio, and response times over time."""
     medians = {name: float(rows["median"].iloc[0]) for name, rows in chart.of_panel(SHARE).items()}
     said = f"{case.tool}'s median is {number(medians[case.tool])} ms"
     if PROBE in medians:
@@ -165,9 +165,10 @@ def _describe_clients(chart: Chart, case: Case) -> str:
 
 @chart("verdict-cpu", notebook="verdict", needs=probed, table="The verdict", subject=Case)
 def cpu(case: Case) -> Chart:
-    """Return the chart of CPU use over time, with a panel for each side of the trial.
+    """Return the chart of CPU use over time, with a panel each for server, generator and database.
 
-    The column `given` contains the CPU that the side was given, which is drawn as a dashed line.
+    The column `given` of the chart's frame contains how much CPU the program could use. This is
+    drawn as a dashed line.
     """
     title = "CPU of both sides, beside what each was given"
     width = seconds.bin_width(case.frame)

@@ -1,4 +1,4 @@
-"""Figures of k6's closed loads: response times, and requests per second over time."""
+"""Make the figures of k6's closed loads: response times, and requests per second over time."""
 
 from __future__ import annotations
 
@@ -38,14 +38,21 @@ from runner.verdict.limits import Limit
 FIRST_QUANTILE = 0.25
 POINTS_PER_DECADE = 24
 TICKS = (2.0, *(10.0**power for power in range(1, 9)))
-"""Ticks at the percentiles 50, 90, 99, 99.9 and so on, at x = 1 / (1 - q) for the quantile q."""
+"""Positions of the ticks at the percentiles 50, 90, 99, 99.9 and so on.
+
+The quantile q is at the position x = 1 / (1 - q).
+"""
 BIN = math.log(1.01) * 5
-"""Width of the density's bins in logarithms: five buckets of 1 %, that is, a factor of 1.051."""
+"""Width of a bin of the density: the natural logarithm of the ratio of the bin's borders.
+
+A bin consists of five buckets of 1 %, so the ratio is 1.051.
+"""
 MEDIANS_IN = 1.0  # width of the column of medians to the right of the densities
 MS = Axis("latency, ms (log scale)", "response time at saturation in ms", " ms", log=True)
 STEADY_PCT = 85.0
-"""A server slows down if its rate in the last third of the load is below this percentage of its
-rate in the middle third.
+"""The title says that a server slows down if its rate falls below this percentage.
+
+It is the rate in the last third of the load, in percent of the rate in the middle third.
 """
 
 
@@ -62,8 +69,8 @@ def by_load(
 ) -> Chart:
     """Return a chart of k6's closed loads, with a panel for each load.
 
-    The heading of a panel says how the load was driven, and whether `quantity` was measured at
-    saturation.
+    The heading of a panel says how the load was driven. It also says if `quantity`, which is the
+    name of the drawn quantity, was measured at saturation.
     """
     if trials.empty:
         return empty(title, captions.nothing(tables, "k6"))
@@ -106,11 +113,11 @@ def spectrum(tables: Tables) -> Chart:
 
 
 def _spectrum_finding(frame: pd.DataFrame, trials: pd.DataFrame) -> str:
-    """Return a sentence that compares the fastest and the slowest server, for use as the title.
+    """Return a title that compares the fastest and the slowest server.
 
     The servers are compared at the highest percentile of `TICKS` that all lines reach. If there are
-    several loads, the sentence gives the ratio of the slowest to the fastest server. Return an
-    empty text if a line does not reach any percentile of `TICKS`.
+    several loads, the title gives the range of the ratio of the slowest to the fastest server.
+    Return an empty text if a line does not reach any percentile of `TICKS`.
     """
     known = frame.dropna(subset="y")
     reach = float(known.groupby(["panel", "server"])["x"].max().min()) if len(known) else 0.0
@@ -158,7 +165,7 @@ def _spectrum_axes(ax: Axes, chart: Chart, panel: str) -> None:
     rows = chart.frame[chart.frame["panel"] == panel]
     end = float(rows["x"].max())
     following = next((tick for tick in TICKS if tick >= end), end)
-    # Extend the axis to the next tick if at most half a decade of the axis then remains empty.
+    # Extend the axis to the next tick, unless more than half a decade of it would then be empty.
     last = max(end, following if following < end * 10**0.5 else 0.0) * 1.2
     ax.set(xscale="log", xlim=(1 / (1 - FIRST_QUANTILE), last))
     style.limit(ax, "y", rows["low"].min() / 1.08, rows["high"].max() * 1.08, log=True)
@@ -171,10 +178,10 @@ def _percentile(x: float) -> str:
 
 
 def _percentile_facts(frame: pd.DataFrame) -> tuple[Fact, ...]:
-    """Return facts about the values at p90 and at the highest of p99, p99.9 … that all lines reach.
+    """Return the facts that the description gives: the values at two percentiles.
 
-    If some line does not reach p90, return only a fact about the highest percentile that all lines
-    reach.
+    The percentiles are p90 and the highest of p99, p99.9 and so on that all lines reach. If some
+    line does not reach p90, return only a fact about the highest percentile that all lines reach.
     """
     last = frame.dropna(subset="y").groupby(["panel", "server"])["x"].max().min()
     powers = [10.0**power for power in range(1, 9) if 10.0**power <= last * 1.001] or [last]
@@ -193,12 +200,12 @@ def _percentile_facts(frame: pd.DataFrame) -> tuple[Fact, ...]:
 def density_of(trials: pd.DataFrame, latency: pd.DataFrame, width: float) -> pd.Series[float]:
     """Return the share of requests in each bin of response time, in %.
 
-    Bins are `width` wide in logarithms. The index is the centre of each bin in ms. All trials have
-    equal weight, however many requests they have.
+    The natural logarithms of a bin's borders differ by `width`. The index of the result is the
+    centre of each bin in ms. All trials have equal weight, however many requests they have.
     """
     rows = latency[latency["trial_id"].isin(trials["trial_id"])]
-    # Find the bin of a bucket by the bucket's centre, because the bucket's border is rounded and
-    # could fall into the bin below.
+    # Use the centre of a bucket to find its bin. The lower border is rounded, so it could fall into
+    # the bin below.
     bins = np.floor(np.log(np.sqrt(rows["lower_ms"].clip(lower=1e-6) * rows["upper_ms"])) / width)
     whole = rows.groupby("trial_id")["count"].transform("sum")
     shares = (100 * rows["count"] / whole).groupby(bins).sum() / trials["trial_id"].nunique()
@@ -261,12 +268,12 @@ def _draw_density(chart: Chart) -> Figure:
 
 
 def rates(trials: pd.DataFrame, throughput: pd.DataFrame, width: float) -> pd.DataFrame:
-    """Return requests/s of one server's trials under one load: a column per trial, a row per bin.
+    """Return requests/s of a cell's trials, with a column for each trial and a row for each bin.
 
     All trials are cut to the length of the shortest trial, so that the median of every bin is over
-    the same trials. The last 0.1 s of a load is left out, because it is rarely a full bin. The
-    lengths of trials are taken from the bins. `duration_s` is not used, because it may exclude the
-    generator's start-up, which `t_s` includes.
+    the same trials. The length of a trial is the time of its last bin in `throughput`. The trial's
+    `duration_s` is not used, because it may exclude the generator's start-up, which `t_s` includes.
+    The last 0.1 s of a load is left out, because it is rarely a full bin.
     """
     rows = throughput[throughput["trial_id"].isin(trials["trial_id"])]
     end_s = rows.groupby("trial_id")["t_s"].max().min()
@@ -315,10 +322,10 @@ def requests_over_time(tables: Tables) -> Chart:
 def _rates_by_slice(
     tables: Tables, trials: pd.DataFrame, width_s: float
 ) -> dict[int, pd.DataFrame]:
-    """Return requests/s of a cell's trials in each slice.
+    """Return requests/s of a cell's trials in each slice, by the number of the slice.
 
-    The result maps the number of a slice to a frame that has a column per trial. The index of the
-    frame is the centre of each bin, in seconds since the slice began.
+    Each frame has a column for each trial. Its index is the centre of each bin, in seconds since
+    the slice began.
     """
     by_trial = {str(name): rows for name, rows in tables.throughput.groupby("trial_id")}
     shifted: dict[int, list[pd.DataFrame]] = {}
@@ -334,7 +341,7 @@ def _rates_by_slice(
 
 
 def _pace_finding(frame: pd.DataFrame) -> str:
-    """Return a sentence that says whether a server's rate falls, for use as the title.
+    """Return a title that says which server slows down during the load, or that no server does.
 
     The rate in the last third of each slice (or of the whole load) is compared with the rate in the
     middle third. Return an empty text if there are too few points.

@@ -1,4 +1,4 @@
-"""Figures of wrk's loads: requests per second and CPU per request, by number of connections."""
+"""Make the figures of wrk's loads: requests/s and CPU per request by number of connections."""
 
 from __future__ import annotations
 
@@ -74,9 +74,10 @@ def _matrix(
     key: str = "",
     pale: str = "",
 ) -> Chart:
-    """Return the chart of a quantity by connections.
+    """Return the chart of a quantity by number of connections.
 
-    `key` is the legend. `pale` describes the points at which the server was not the limit.
+    `key` is the legend. If `pale` is given, points at which the server was not the limit are drawn
+    pale, and `pale` is the sentence that says what they mean.
     """
     finding = ratios.finding(tables, quantity, "wrk")
     solid = ranks_by_throughput if pale else lambda _: True
@@ -117,7 +118,7 @@ def _matrix(
 def _terms(trials: pd.DataFrame) -> list[str]:
     """Return each trial's quotas in words.
 
-    If the trials differ in whether idle CPUs slept, the words mention this, too.
+    If idle CPUs slept in some of the trials and polled in others, the words say which.
     """
     is_mixed = trials["idle"].nunique() > 1
     rows = trials.assign(slices=math.nan).to_dict("records")
@@ -146,8 +147,8 @@ def _draw(chart: Chart, *, best_is_highest: bool) -> Figure:
 def _groups(frame: pd.DataFrame, *, best_is_highest: bool) -> list[DotGroup]:
     """Return a row of panels for each workload and number of connections.
 
-    The panels of a row are the modes of connections, side by side. If a mode has several loads with
-    this number of connections, on different quotas, each of these loads has its own row.
+    A row has a panel for each connection mode. If a mode has several loads with the same number of
+    connections, which differ in their quotas, each of these loads has its own row.
     """
     modes = [mode for mode in MODES if frame["mode"].eq(mode).any()]
     by_load = {

@@ -1,4 +1,7 @@
-"""Figure of CPU use over time under k6's closed loads, and of the CPU that servers were given."""
+"""Make the figure of the servers' CPU use over time under k6's closed loads.
+
+It also shows how much CPU the servers could use.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,9 @@ from runner.present.statistics.stats import window_means
 
 UNSAMPLED = "The CPU of this run's k6 trials was not sampled."
 USED_UP = 0.9
-"""A server uses up its quota if the median of its use over time is at least this share of the
-quota.
-"""
+"""A server is said to use up its quota if its median CPU use is at least this share of the quota."""
 LABEL_IN = 0.24
-"""Space for the label above the line of the quota."""
+"""Space for the label above the dashed line that shows the quota, in inches."""
 
 
 @chart("cpu-over-time", notebook="report")
@@ -74,7 +75,7 @@ def over_time(tables: Tables) -> Chart:
 
 
 def _is_held(trials: pd.DataFrame) -> bool:
-    """Return whether the server had a quota of CPU time in `trials`, which are of one load."""
+    """Return True if the server had a CPU quota in `trials`, which are the trials of one load."""
     first = trials.iloc[0]
     return bool(first["share"] < 1 or math.isfinite(first["quota_cores"]))
 
@@ -82,10 +83,10 @@ def _is_held(trials: pd.DataFrame) -> bool:
 def _by_slice(
     tables: Tables, trials: pd.DataFrame, samples: dict[str, pd.DataFrame], width_s: float
 ) -> dict[int, pd.DataFrame]:
-    """Return a cell's CPU use in % of a core, as a mapping from a slice's number to a frame.
+    """Return the server's CPU use in each slice in % of a core, by the number of the slice.
 
-    A frame has a column for each trial and a row for each bin. The index of the frame is the centre
-    of each bin, in seconds since the slice began.
+    Each frame has a column for each trial and a row for each bin. Its index is the centre of each
+    bin, in seconds since the slice began.
     """
     by_number: dict[int, dict[str, pd.Series[float]]] = {}
     for part in slices.parts_of(tables, trials):
@@ -101,10 +102,10 @@ def _by_slice(
 
 
 def _finding(frame: pd.DataFrame) -> str:
-    """Return a sentence on the servers' CPU use, for use as the title.
+    """Return a title that says how much CPU the servers use.
 
-    The sentence says whether servers with a quota use it up. If there are servers without a quota,
-    it also says how much CPU these servers and k6 use. Return an empty text without data.
+    For servers with a quota, the title says how much of the quota they use. For servers without a
+    quota, it says how much CPU these servers and k6 use. Return an empty text if there are no data.
     """
     if frame.empty:
         return ""

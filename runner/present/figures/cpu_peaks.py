@@ -1,6 +1,6 @@
-"""Figure of CPU peaks at offered rates.
+"""Make the figure of CPU peaks at offered rates.
 
-At an offered rate all servers get the same requests, so the height of a peak depends on the server
+At an offered rate, all servers get the same requests, so the height of a peak depends on the server
 alone.
 """
 
@@ -43,7 +43,7 @@ COLUMN_OF_SERIES = {
     FINE_PEAK: "server_cpu_peak_100ms_pct",
     PRICE: "server_cpu_ms_per_request",
 }
-"""Series of dots -> column of the trials table."""
+"""Columns of the trials table from which the dots of each series are made."""
 AXIS_OF_SERIES = {
     PEAK: Axis("highest 1 s, % of a core"),
     FINE_PEAK: Axis("highest 0.1 s, %"),
@@ -53,10 +53,10 @@ AXIS_OF_SERIES = {
 
 @chart("cpu-peaks", notebook="report")
 def peaks(tables: Tables) -> Chart:
-    """Return the chart of the server's CPU peaks and its CPU per request, by sweep.
+    """Return the chart of each server's CPU peaks and CPU time per request at offered rates.
 
-    Each sweep is shown at only one rate (see `_at_one_rate`). Loads on a share of a core are left
-    out, because the quota limits the peaks under these loads.
+    There is a panel for each sweep, which shows only one of its rates (see `_at_one_rate`). Loads
+    on a share of a core are left out, because the quota limits the peaks under these loads.
     """
     title = "CPU peaks at offered rates"
     trials = swept(tables)
@@ -109,10 +109,10 @@ def _point(cell: ServerLoad, series: str) -> pd.DataFrame:
 
 
 def _at_one_rate(sustained: list[ServerLoad]) -> list[ServerLoad]:
-    """Return the cells of each sweep at a single rate.
+    """Return the cells at only one rate of each sweep.
 
-    This is the rate that the largest number of servers sustained. If equally many servers sustained
-    several rates, it is the highest of these rates.
+    The rate is chosen that most servers sustained. If several rates were sustained by equally many
+    servers, the highest of these rates is chosen.
     """
     rows = pd.DataFrame(
         [
@@ -127,7 +127,7 @@ def _at_one_rate(sustained: list[ServerLoad]) -> list[ServerLoad]:
 
 
 def _fact(noun: str, series: str, unit: str) -> Fact:
-    """Return the fact that gives the servers' values of a series, the lowest value first."""
+    """Return a fact with each server's value of a series. The lowest value comes first."""
 
     def value(rows: pd.DataFrame) -> float:
         return float(rows.loc[rows["series"] == series, "y"].max())

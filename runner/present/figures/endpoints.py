@@ -1,4 +1,7 @@
-"""Figures of a k6 script: response times of its endpoints, and failures and users over time."""
+"""Make the figures of a k6 script.
+
+They show the response times of its endpoints, and failed requests and users over time.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +98,7 @@ def latency(tables: Tables) -> Chart:
 
 
 def _distribution(cell: ServerLoad, found: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Yield the percentiles of a cell's endpoints, for the endpoints with the most requests."""
+    """Yield the percentiles of the endpoints in a cell that have the most requests."""
     is_one = found["endpoint"] != OTHER_ENDPOINTS
     rows = found[found["trial_id"].isin(cell.trials["trial_id"]) & is_one]
     requests = rows.groupby("endpoint", sort=False)["requests"].sum()
@@ -133,7 +136,7 @@ def _finding(frame: pd.DataFrame) -> str:
 
 
 def _draw(chart: Chart) -> Figure:
-    """Draw a row for each endpoint, with a dot for each percentile; a line joins the dots."""
+    """Draw a row for each endpoint, with a dot for each percentile, and a line from dot to dot."""
     rows_of = {panel: chart.of_panel(panel) for panel in chart.panels}
     names = [name for rows in rows_of.values() for name in rows]
     left_in = 0.3 + max(style.text_in(name, style.SMALL_PT) for name in names)
@@ -177,7 +180,7 @@ def _draw(chart: Chart) -> Figure:
 
 
 def _of_scripts(tables: Tables) -> pd.DataFrame:
-    """Return the sealed trials of scripts: only these trials occur in the table of endpoints."""
+    """Return the sealed trials of scripts, which are the trials in the table of endpoints."""
     trials = sealed_trials(tables.trials)
     return trials[trials["trial_id"].isin(tables.of_script("endpoints")["trial_id"])]
 

@@ -31,7 +31,7 @@ TICKS = (
     (0.25, 0.5, 1.0, 2.0, 4.0),
     (0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 20.0),
 )
-"""Candidate ticks, from fine to coarse."""
+"""Sets of ticks among which the axis chooses one set, from fine to coarse."""
 TICK_IN = 0.45  # minimum distance between ticks
 NARROWEST = 1.06  # the axis extends at least to this ratio and its inverse
 WIDEST = 20.0  # the axis extends at most to this ratio and its inverse
@@ -40,7 +40,10 @@ EDGE = 0.06  # share of the axis left free at both ends
 
 @dataclass(frozen=True)
 class Mark:
-    """A ratio with its interval; NaN is not drawn. A `hollow` mark claims no difference."""
+    """A ratio with its interval. NaN is not drawn.
+
+    A mark is `hollow` if the ratio does not show a difference between the servers.
+    """
 
     ratio: float
     low: float
@@ -52,13 +55,16 @@ class Mark:
 
 @dataclass(frozen=True)
 class ForestRow:
-    """One row: `words` on the left, `note` on the right, and its marks, one below the other.
+    """A row of a forest plot: words on the left, marks below each other, and a note on the right.
 
-    `band` is drawn as a pale range behind the marks. `other` is a second ratio for comparison,
-    drawn as a diamond. `limit` is a ratio that is drawn as a vertical tick. `floor` is a ratio
-    (> 1) that is drawn as two dotted lines, at `floor` and at 1 / `floor`. A value of NaN is not
-    drawn. If `said` is not empty, the description contains `said` instead of the note. A `dense`
-    row has many small marks.
+    - `band` is drawn as a pale range behind the marks.
+    - `other` is a second ratio for comparison, which is drawn as a diamond.
+    - `limit` is a ratio that is drawn as a vertical tick.
+    - `floor` is a ratio (> 1) that is drawn as two dotted lines, at `floor` and at 1 / `floor`.
+    - `said` replaces the note in the chart's description, unless it is empty.
+    - `dense` says that the row has many marks, so that they are drawn small.
+
+    A value of NaN is not drawn.
     """
 
     words: str
@@ -99,7 +105,7 @@ Groups = Mapping[str, Sequence[ForestRow]]
 
 
 def forest(title: str, caption: str, key: str, groups: Groups, axis: str, head: str) -> Chart:
-    """Return the chart of groups of rows.
+    """Return a forest plot with the rows of several groups.
 
     `axis` names the ratio, and `head` is the first sentence of the description. The chart's frame
     has a row for each mark. In this row, `panel` is the group, `server` contains the words of the
@@ -160,7 +166,7 @@ def _sheet(chart: Chart, groups: Groups) -> Figure:
     free = (high / low) ** EDGE
     low = low / free
     high = high * free
-    # Let the vertical axis count inches from the top down.
+    # Values of the vertical axis are distances from the panel's upper edge, in inches.
     ax.set(xscale="log", xlim=(low, high), ylim=(height, 0))
     style.log_axis(ax, "x", TICKS, TICK_IN, fewest=3)
     ax.set_yticks([])

@@ -1,4 +1,4 @@
-"""The figure of the highest rate at which each server keeps an objective."""
+"""Make the figure of the highest rate at which each server keeps an objective."""
 
 import math
 from collections.abc import Iterator
@@ -91,12 +91,12 @@ def kept(tables: Tables) -> Chart:
 
 
 def _curves(tables: Tables, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Yield the points of each server and objective: its `median`, and one point per `search`.
+    """Yield the points of each server and objective.
 
-    The point of a median has the median's interval as low and high. This point is solid if some
-    rate kept the objective and the highest such rate has a known upper end. The row of this point
-    also contains the rate and the interval as texts. The point of a search has the bracket of the
-    search as low and high.
+    The first point has the series `median`: it is the median of the searches, with its interval as
+    low and high. It is solid if both ends of the highest rate are known. Its row also contains the
+    rate and the interval as texts. Then there is a point of the series `search` for each search,
+    with the bracket of the search as low and high.
     """
     for cell, row in zip(cells(tables, tables.searches()), table.to_dict("records"), strict=True):
         known = row["kept_rps"] > 0 and math.isfinite(row["broken_rps"])
@@ -132,7 +132,7 @@ def _curves(tables: Tables, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
 def _draw(chart: Chart, limits: tuple[float, float]) -> Figure:
     """Draw a row for each server: the median with its interval and, below, each search's bracket.
 
-    A dotted line means that the upper end is unknown, either of a bracket or of the median.
+    The line of a bracket, or of the median, is dotted if its upper end is unknown.
     """
     left_in = max(0.95, style.label_room(chart.servers))
     row_in = style.PanelRow(1, 0.2 + 0.5 * len(chart.servers), 0.36, left_in=left_in, right_in=2.2)

@@ -1,4 +1,4 @@
-"""Figures that show how the size of a server's connection pool changes inserts."""
+"""Make the figures that show inserts per second and response times by size of the server's pool."""
 
 from functools import partial
 
@@ -47,7 +47,7 @@ def inserts_by_pool_size(tables: Tables) -> Chart:
 
 @chart("inserts-latency-by-pool-size", notebook="postgres", needs=Tables.has_database)
 def p99_by_pool_size(tables: Tables) -> Chart:
-    """Return the chart of the 99th percentile of the latency by pool size."""
+    """Return the chart of the p99 of response times by pool size."""
     y = Axis("ms (log scale)", "the p99 latency of inserts in ms", " ms", log=True)
     key = (
         "Response times at saturation, which rank no server. Filled: the server was the limit in "

@@ -1,4 +1,7 @@
-"""Figures of rising arrival rates: a panel for each quantity, with a line for each server."""
+"""Make the figures of loads with rising arrival rates.
+
+There is a panel for each quantity, with a line for each server.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,9 @@ SPARE = 1.12
 TABLE = "The answer"
 SECONDS = Axis("seconds; requests/s offered", "seconds since the load began", " s")
 DASHED = "dashed"
-"""Suffix of the name of a dashed series, which shows a quantity's bound, such as the offered rate.
+"""The name of a series ends with this word if its line is dashed.
+
+A dashed line shows the bound of a quantity, such as the offered rate.
 """
 Bound = Callable[[ServerLoad, Tables, OfferedSteps], tuple[Floats, ArrayLike]]
 
@@ -54,8 +59,9 @@ Bound = Callable[[ServerLoad, Tables, OfferedSteps], tuple[Floats, ArrayLike]]
 class Quantity:
     """A quantity that is drawn over the seconds of a ramp.
 
-    `values` returns the points of the line in the form of the functions in `seconds`. `bound`
-    returns the points of a dashed line, such as the offered rate.
+    `values` returns the points of the quantity's line; it is one of the functions in the module
+    `seconds`. `bound` returns the points of a dashed line, such as the offered rate. It is None if
+    the quantity has no bound.
     """
 
     heading: str
@@ -75,7 +81,7 @@ def _offered(_: ServerLoad, __: Tables, steps: OfferedSteps) -> tuple[Floats, Ar
 def _given(
     cell: ServerLoad, tables: Tables, steps: OfferedSteps, subject: str
 ) -> tuple[Floats, ArrayLike]:
-    """Return a horizontal line at the CPU that a subject was given in a cell, in % of a core."""
+    """Return a horizontal line at the CPU that a program could use in a cell, in % of a core."""
     return steps.edges_s[[0, -1]], given_pct(tables, cell.trials, subject).iloc[0]
 
 
@@ -180,10 +186,10 @@ def _curves(quantity: Quantity, shown: Sequence[ServerLoad], tables: Tables) -> 
 
 
 def _by_second(found: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean of the points in each second, by trial.
+    """Return the mean of the points in each second, for each trial.
 
-    If the bins are shorter than a second, a second is left out unless at least half of its bins
-    have a point.
+    If bins are shorter than a second, a second needs points in at least half of its bins. Otherwise
+    it is left out.
     """
     width_s = seconds.bin_width(trials)
     fewest = 0.5 * seconds.SECOND_S / width_s
@@ -199,7 +205,7 @@ def _by_second(found: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
 def _sustained_words(shown: Sequence[ServerLoad], tables: Tables) -> str:
     """Return words for the highest rate that each server sustained under a load.
 
-    If this is not the last rate of the ramp, the words also name the server's limit.
+    If a server did not sustain the whole ramp, the words also name the limit of its trials.
     """
     by_rate: dict[float, list[str]] = {}
     for cell in shown:
@@ -297,9 +303,10 @@ def _panel(
 
 
 def _offered_ticks(ax: Axes, of_load: pd.DataFrame, *, ticks: bool) -> None:
-    """Label the x axis at each second at which the rate rose, with the new rate below the second.
+    """Label the x axis at the instants at which the offered rate rose.
 
-    Without `ticks` the axis has no labels.
+    A label consists of the seconds and, below them, the new rate. Without `ticks`, the axis has no
+    labels.
     """
     offered = of_load[of_load["series"] == f"{ANSWERED.heading} {DASHED}"]
     labels = {float(x): y for x, y in zip(offered["x"], offered["y"], strict=True)}

@@ -1,4 +1,4 @@
-"""The figure of the ratios between servers, by quantity and server."""
+"""Make the figure of the ratios between servers, with a row for each quantity and server."""
 
 import math
 
@@ -14,19 +14,20 @@ from runner.present.look.palette import Identity, identities
 from runner.present.statistics.inference import FEWEST_TRIALS
 
 MOST_ROWS = 14
-"""The figure has at most this many rows. Each quantity has a row for each server except the base.
-"""
+"""The figure has at most this many rows, unless its first quantity alone has more."""
 OF_THE_FIGURE = (THROUGHPUT, CPU_PER_REQUEST, P50, P99)
-"""Quantities of the figure by priority. If there are too many rows, the last quantities are left
-out.
+"""Quantities of the figure, in order of priority.
+
+A quantity is left out if its rows do not fit into the figure.
 """
 
 
 @chart("ratios", notebook="report", table="By how much")
 def ratios(tables: Tables) -> Chart:
-    """Return the chart of the known ratios between the base and each server.
+    """Return the chart of the known ratios between the base and each other server.
 
-    Each mark is a load. A mark to the right of 1 means that the base is ahead.
+    There is a mark for the ratio under each load. A mark to the right of 1 means that the base is
+    ahead.
     """
     found = frame(tables)
     known = found[found["why"] == ""]
@@ -59,9 +60,10 @@ def ratios(tables: Tables) -> Chart:
 
 
 def _groups(known: pd.DataFrame, looks: dict[str, Identity]) -> dict[str, list[forest.ForestRow]]:
-    """Return the rows of the figure, grouped by quantity and base, sorted by the median ratio.
+    """Return the rows of the figure, by the heading of the group to which they belong.
 
-    Quantities that do not fit into `MOST_ROWS` are left out, except the first quantity.
+    There is a group for each quantity and base. Its rows are sorted by the median ratio. A quantity
+    is left out if its rows do not fit into `MOST_ROWS`, unless it is the first quantity.
     """
     groups: dict[str, list[forest.ForestRow]] = {}
     for quantity in OF_THE_FIGURE:

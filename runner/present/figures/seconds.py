@@ -37,14 +37,14 @@ The relative standard error of a count of 10 requests is 1/sqrt(10) = 32 %.
 """
 SUSTAINED_SHARE = 0.98
 """A step's rate is sustained if at least this share of its requests succeeds during the step."""
-SPARE = 2.0  # so many requests may also be missing, because they are under way when a step ends
+SPARE = 2.0  # this many further requests may be missing: they may be under way when a step ends
 
 
 def bin_width(trials: pd.DataFrame) -> float:
-    """Return the bin width for rates and CPU: 1 s, but 0.1 s for loads that last less than 20 s.
+    """Return the width of the bins for rates and CPU use, in seconds.
 
-    With these widths, the line of a long load has at least 20 points, and a short ramp has several
-    points per step.
+    The width is 1 s, or 0.1 s if a trial lasts less than 20 s. With these widths, the line of a
+    long load has at least 20 points, and a short ramp has several points per step.
     """
     return FINE_S if trials["duration_s"].min() < SHORT_LOAD_S else SECOND_S
 
@@ -64,8 +64,8 @@ def usage(samples: pd.DataFrame, window_s: float, end_s: float = math.inf) -> pd
 def answered(trials: pd.DataFrame, tables: Tables) -> pd.DataFrame:
     """Return the rate of successes (2xx or 3xx) per second, in bins of `bin_width`.
 
-    A ramp is cut off at the end of its last step. After this step no rate is offered any more, so
-    later answers belong to queued requests.
+    A ramp is cut off at the end of its last step. Answers after this step are to requests that
+    waited in a queue, because no further requests are sent.
     """
     width = bin_width(trials)
     trials = trials.assign(
@@ -115,7 +115,10 @@ def latency(trials: pd.DataFrame, tables: Tables, quantile: float) -> pd.DataFra
 
 
 def cpu(trials: pd.DataFrame, tables: Tables, subject: str) -> pd.DataFrame:
-    """Return a subject's CPU use in % of a core, in bins of `bin_width`."""
+    """Return the CPU use of `server`, `generator` or `database` in % of a core, by bin.
+
+    The bins are as wide as `bin_width` returns.
+    """
     width = bin_width(trials)
     samples = tables.resources
 
@@ -173,7 +176,7 @@ class OfferedSteps:
 
 
 def offered_steps(trials: pd.DataFrame) -> OfferedSteps:
-    """Return the steps of a load; `trials` are the trials of this load.
+    """Return the steps of a load, given the trials of this load.
 
     A load without steps counts as one step, which is as long as the shortest trial.
     """
@@ -186,7 +189,7 @@ def offered_steps(trials: pd.DataFrame) -> OfferedSteps:
 
 
 def sustained_rps(trials: pd.DataFrame, throughput: pd.DataFrame) -> list[float]:
-    """Return, for each trial of one load, the highest rate up to which every step was sustained.
+    """Return the highest rate up to which every step was sustained, for each trial of a load.
 
     The rate is 0 if the first step was not sustained. A step is sustained if enough of its requests
     succeed before the step ends. The required number is the share `SUSTAINED_SHARE` of the step's
@@ -197,8 +200,8 @@ def sustained_rps(trials: pd.DataFrame, throughput: pd.DataFrame) -> list[float]
     found = []
     for trial_id in trials["trial_id"]:
         bins = throughput[throughput["trial_id"] == trial_id]
-        # Find the step of a bin by the bin's centre, because the bin's start is rounded and could
-        # fall into the step before.
+        # Use the centre of a bin to find its step. The start is rounded, so it could fall into the
+        # step before.
         succeeded = bins["requests"] - bins["failed"]
         good, _ = np.histogram(bins["t_s"] + 0.05, offered.edges_s, weights=succeeded)
         steps = int(np.logical_and.accumulate(good >= SUSTAINED_SHARE * asked - SPARE).sum())

@@ -20,12 +20,12 @@ from runner.present.look.palette import Identity
 BREAK = 0.12
 """Width of the break between two slices, as a share of the longest slice."""
 FEWEST_OF_QUARTILES = 4
-"""A band lies between the quartiles only if there are at least this many trials.
+"""A band reaches from quartile to quartile only if there are at least this many trials.
 
-With fewer trials, the band lies between minimum and maximum.
+With fewer trials, the band reaches from minimum to maximum.
 """
 MIDDLE = (0.25, 0.75)
-"""Quantiles between which a band lies, if there are enough trials."""
+"""The quantiles from which and to which a band reaches if there are enough trials."""
 
 
 @dataclass(frozen=True)
@@ -41,20 +41,20 @@ class Part:
     end_s: float
 
     def of(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Return the rows in which `t_s` is in this part; `t_s` then counts from the part's start.
+        """Return the rows whose `t_s` is in this part of the load.
 
-        The ends of the part are moved by half a bin of the throughput table, so that rounded times
-        fall into the right part.
+        In the result, `t_s` is in seconds since the part began. The ends of the part are moved by
+        half a bin of the throughput table, so that rounded times fall into the right part.
         """
         inside = rows["t_s"].between(self.begin_s - FINE_S / 2, self.end_s - FINE_S / 2, "left")
         return rows[inside].assign(t_s=rows["t_s"] - self.begin_s)
 
 
 def parts_of(tables: Tables, trials: pd.DataFrame) -> list[Part]:
-    """Return the parts of the trials.
+    """Return the parts of the trials: each slice, or the whole load of a trial without slices.
 
-    Only slices that are kept have a part. In the tables of a run, the times of the kept slices
-    follow each other without the pauses between slices.
+    Only slices that are kept have a part. In the tables of a run, the times of these slices follow
+    each other without pauses.
     """
     known = tables.slices()
     kept = known[known["kept"].astype(bool) & known["trial_id"].isin(trials["trial_id"])]
@@ -73,7 +73,10 @@ def parts_of(tables: Tables, trials: pd.DataFrame) -> list[Part]:
 
 
 def bin_width(parts: list[Part]) -> float:
-    """Return a bin width in seconds with which the shortest slice has about ten bins or more."""
+    """Return the largest bin width, in seconds, with which the shortest part has ten bins.
+
+    The width is at most 1 s and at least 0.1 s.
+    """
     shortest_s = min(part.end_s - part.begin_s for part in parts)
     return next((width for width in (1.0, 0.5, 0.2) if shortest_s >= 10 * width), 0.1)
 
@@ -87,11 +90,11 @@ def with_widths(tables: Tables, trials: pd.DataFrame) -> Iterator[tuple[ServerLo
 
 
 def curve(cell: ServerLoad, by_number: Mapping[int, pd.DataFrame], **more: Any) -> pd.DataFrame:
-    """Return the points of a cell's curve, with the median of its trials and a band, by slice.
+    """Return the points of a cell's curve in each slice: the median of the trials, and a band.
 
-    `by_number` maps the number of a slice to a frame. The frame has a column for each trial, and
-    its index is seconds since the slice began. Bins in which a trial has NaN are left out, because
-    they lie after the end of the shortest trial.
+    `by_number` contains the values in each slice, by the number of the slice. A frame of values has
+    a column for each trial, and its index is seconds since the slice began. Bins in which a trial
+    has NaN are left out, because they lie after the end of the shortest trial.
     """
     found = []
     for number, values in sorted(by_number.items()):
@@ -106,7 +109,7 @@ def curve(cell: ServerLoad, by_number: Mapping[int, pd.DataFrame], **more: Any) 
 
 
 def laid_out(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return curves with their slices moved side by side, and with a row of NaN in each break.
+    """Return curves whose slices are side by side on the x axis, with a row of NaN in each break.
 
     In `frame`, `x` is in seconds since the slice began. In the result, `x` is the place on the
     axis, and the additional column `begin` is the place where the slice begins. All slices of a
@@ -126,7 +129,10 @@ def laid_out(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def across(ax: Axes, chart: Chart, panel: str) -> None:
-    """Set limits and ticks: seconds since the load, or since each slice, began."""
+    """Set the limits and ticks of the x axis of a panel.
+
+    The ticks are labelled with the seconds since the load or the slice began.
+    """
     rows = chart.frame[chart.frame["panel"] == panel]
     begins = sorted(rows["begin"].dropna().unique())
     longest_s = float((rows["x"] - rows["begin"]).max())
@@ -142,10 +148,10 @@ def across(ax: Axes, chart: Chart, panel: str) -> None:
 
 
 def axis(frame: pd.DataFrame) -> Axis:
-    """Return the axis of time.
+    """Return the x axis, which shows time.
 
-    The axis label says whether time counts from the start of the load or of the slice. If only some
-    panels have slices, the label mentions both.
+    Its label says that time counts from the start of the load, or from the start of the slice. If
+    only some panels have slices, the label mentions both.
     """
     counts = frame.groupby("panel")["number"].nunique() if len(frame) else pd.Series(dtype=int)
     if (counts <= 1).all():

@@ -1,4 +1,7 @@
-"""Show response times, knee and limits of sweeps, which are series of constant arrival rates."""
+"""Make the figure and the table of sweeps: response times, knee and limits.
+
+A sweep is a series of loads with constant arrival rates that differ only in the rate.
+"""
 
 from __future__ import annotations
 
@@ -48,9 +51,9 @@ from runner.present.statistics.stats import spread
 from runner.verdict.limits import Limit
 
 KNEE_OF = "p90"
-"""The knee is computed from this curve.
+"""Name of the curve from which the knee is computed.
 
-p99 would be less reliable, because p99 depends on only 25 requests in a trial with 2,500 requests.
+p99 would be less reliable: in a trial with 2,500 requests, only 25 requests lie beyond p99.
 """
 FEWEST_RATES = 3
 
@@ -62,10 +65,10 @@ class Series:
     column: str
     label: str
     quantile: float | None
-    """Quantile for which the trials of a rate must have enough requests.
+    """Quantile of the curve. A rate has a point only if its trials have enough requests for it.
 
-    It is None for the probe's percentiles, because these are already NaN in the table if the probe
-    had too few requests.
+    It is None for the probe's percentiles, which need no such check: in the table they are NaN if
+    the probe had too few requests.
     """
     of_probe: bool = False
 
@@ -77,7 +80,7 @@ SERIES = {
     "probe p50": Series("probe_p50_ms", "p50", None, of_probe=True),
     "probe p95": Series("probe_p95_ms", "p95", None, of_probe=True),
 }
-"""Name of a curve in the chart's frame -> the curve."""
+"""The curves of the figure, by their names in the chart's frame."""
 
 
 def swept(tables: Tables) -> pd.DataFrame:
@@ -104,15 +107,18 @@ class Knee:
 
 
 def knee(rates_rps: ArrayLike, latency_ms: ArrayLike, sustained: ArrayLike) -> Knee:
-    """Return the knee of one curve. Rates must ascend; points with a latency of NaN are ignored.
+    """Return the knee of one curve.
+
+    The rates must be in ascending order. Points with a latency of NaN are ignored.
 
     The knee is the rate at which Kleinrock's power, rate / response time, is greatest (Kleinrock
     1979, Power and Deterministic Rules of Thumb for Probabilistic Problems in Computer
     Communications, ICC; Jain 1991, The Art of Computer Systems Performance Analysis, section 3.3).
     If the power still rises at the highest rate, there is no knee. docs/method-evidence.md
-    compares this definition with two alternatives. The first rate that was not sustained, and all
-    higher rates, cannot be the knee, because at these rates the queue grows as long as the load
-    lasts.
+    compares this definition with two alternatives.
+
+    The knee is below the first rate that was not sustained, because from this rate on the queue
+    grows as long as the load lasts.
     """
     rates = np.asarray(rates_rps, dtype=float)
     latency = np.asarray(latency_ms, dtype=float)
@@ -136,7 +142,7 @@ def knee(rates_rps: ArrayLike, latency_ms: ArrayLike, sustained: ArrayLike) -> K
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """Results of one server's trials over the rates of a sweep."""
+    """One server's trials at the rates of a sweep, and the results that follow from them."""
 
     trials: pd.DataFrame
 
@@ -145,9 +151,9 @@ class Sweep:
         """Points of the server's curves, sorted by curve and rate.
 
         The columns are series, rate_rps, and mean, low and high in ms. The columns low and high are
-        the ends of the mean's interval, or minimum and maximum if there are too few trials. A
-        percentile is left out if the trials of a rate together have fewer than `REQUESTS_BEYOND`
-        requests beyond the percentile.
+        the ends of the mean's interval, or minimum and maximum if there are too few trials. A point
+        is left out if the trials of a rate together have fewer than `REQUESTS_BEYOND` requests
+        beyond the percentile of the curve.
         """
         found = []
         for (name, series), (rate, trials) in product(
@@ -202,9 +208,10 @@ class Sweep:
     def first_beyond_knee(self) -> pd.DataFrame:
         """The trials at the first rate above the knee at which something was the limit.
 
-        If nothing was the limit at any rate above the knee, these are the trials at the next rate
-        above the knee. Rates without a limit are skipped, because the knee lies below the rate at
-        which something is the limit: for a single queue, the knee is at half of the capacity.
+        Rates at which nothing was the limit are skipped. There are such rates above the knee,
+        because the knee can lie far below the capacity: for a single queue, it is at half of the
+        capacity. If nothing was the limit at any rate above the knee, these are the trials at the
+        next rate above the knee.
         """
         above = self.trials["rate_rps"] > self.knee.rate_rps
         at_a_limit = above & (self.trials["verdict"] != Limit.NONE.verdict)
@@ -249,10 +256,11 @@ def next_above(trials: pd.DataFrame, rate_rps: float) -> pd.DataFrame:
 
 
 def knee_table(tables: Tables) -> pd.DataFrame:
-    """Return a table of texts with a row per server and sweep.
+    """Return a table of texts with a row for each server and sweep.
 
-    The table's columns are the knee, the knee's range over the blocks, the sustained rate, and the
-    limits beyond the knee and beyond the sustained rate.
+    A row contains the knee, the range of the knee over the blocks, the highest sustained rate, the
+    limits above the knee and above the sustained rate, and the highest rate at which response times
+    can be compared.
     """
     rows = []
     unit = rate_unit(tables.sweeps()["workload"])
@@ -334,9 +342,9 @@ def latency(tables: Tables) -> Chart:
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """The properties of the chart that depend on whether it has lines or dots.
+    """The properties of the chart that differ between a chart with lines and a chart with dots.
 
-    Many rates are drawn as lines, and few rates as dots.
+    Sweeps with many rates are drawn as lines, and sweeps with few rates as dots.
     """
 
     title: str
@@ -415,7 +423,10 @@ def _percentile_finding(frame: pd.DataFrame, unit: str) -> str:
 
 
 def _groups(chart: Chart, unit: str) -> list[DotGroup]:
-    """Return a group with one panel for each sweep and rate; the lowest p90 is on top."""
+    """Return a group with one panel for each sweep and rate.
+
+    The server with the lowest p90 is on top.
+    """
     curves = chart.frame[chart.frame["series"].isin(SERIES) & chart.frame["y"].notna()]
     found = []
     for _, rows in curves.groupby(["panel", "x"], sort=False):
@@ -429,10 +440,10 @@ def _groups(chart: Chart, unit: str) -> list[DotGroup]:
 
 
 def _curves(cell: ServerLoad, sweep: Sweep) -> list[pd.DataFrame]:
-    """Return the points of a sweep.
+    """Return the points of one server in a sweep.
 
-    These are the points of the curves, a point of the series `outcome` for each rate, and one point
-    of the series `knee` (NaN if the knee is unknown).
+    These are the points of its curves, a point of the series `outcome` for each rate, and one point
+    of the series `knee`, which is NaN if the knee is unknown.
     """
     outcomes = sweep.outcomes
     at = sweep.knee.rate_rps
@@ -518,7 +529,7 @@ def _write_letters(ax: Axes, outcomes: pd.DataFrame) -> None:
 
 
 def _draw_curve(ax: Axes, series: str, rows: pd.DataFrame, look: Identity, *, probe: bool) -> None:
-    """Draw a curve that is pale at rates that were not sustained.
+    """Draw a curve. Its line is pale at rates that were not sustained.
 
     The response times at these rates mean little, because they grow as long as the load lasts.
     """
