@@ -27,8 +27,7 @@ FINE_S = 0.1
 SECOND_S = 1.0
 """Bin width of other series, in seconds."""
 SHORT_LOAD_S = 20.0
-"""Loads shorter than this many seconds have bins of `FINE_S`; other loads have bins of `SECOND_S`.
-"""
+"""A load that is shorter than this many seconds has bins of `FINE_S` instead of `SECOND_S`."""
 BINS = f"means over {SECOND_S:g} s ({FINE_S:g} s where a trial is under {SHORT_LOAD_S:g} s)"
 FEWEST_BEYOND = 10
 """A percentile of one second is drawn only if at least this many requests lie beyond it.
@@ -50,10 +49,11 @@ def bin_width(trials: pd.DataFrame) -> float:
 
 
 def usage(samples: pd.DataFrame, window_s: float, end_s: float = math.inf) -> pd.DataFrame:
-    """Return the CPU use over trailing windows of `window_s` seconds inside the load.
+    """Return the mean CPU use of a subject over windows of `window_s` seconds inside the load.
 
-    The columns are t_s (the end of the window) and cpu_pct (100 is one busy core). `samples` are
-    the rows of the resources table for one subject in one trial. The load ends at `end_s`.
+    The columns are t_s, which is the end of the window, and cpu_pct, which is 100 if one core is
+    busy. `samples` are the subject's rows of the resources table in one trial. The load ends at
+    `end_s`.
     """
     rows = samples[samples["cpu_pct"].notna()].sort_values("t_s")
     t_s, cpu_pct = sliding_mean(rows["t_s"], rows["dt_s"], rows["cpu_pct"], window_s)

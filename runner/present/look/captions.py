@@ -1,4 +1,4 @@
-"""Write the texts around figures, which name load, number of trials, limits, and machine."""
+"""Write the texts around figures: headings, captions, counts of trials, and the machine."""
 
 import math
 from collections.abc import Sequence
@@ -17,20 +17,21 @@ IDLE = {
     "system": "left to sleep as the system is set up",
     "both": "kept awake and left to sleep, by load",
 }
-"""A manifest's word for the state of idle CPUs -> the state in words."""
+"""The state of idle CPUs in words, by the word that a manifest has for it."""
 HOW_SERVERS_RAN = {
     "docker": ", servers in containers",
     "process": ", servers as plain processes",
     "attached": ", a server that was running before the run",
 }
-"""A manifest's word for the engine -> a phrase that says how the servers ran."""
+"""Phrases that say how the servers ran, by the engine in the manifest."""
 DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
 
 
 def load_words(trials: pd.DataFrame) -> str:
-    """Return words that say how one load was driven: in an open loop or in a closed loop.
+    """Return words for how one load was driven: `closed loop, N = 3000, zero think time`.
 
-    The words include the rate of an open loop, or the users of a closed loop.
+    The words name the rate of an open loop, or the number of users of a closed loop. `trials` are
+    the trials of this load.
     """
     first = trials.iloc[0].to_dict()
     size = first.get("pool_size", math.nan)
@@ -44,11 +45,11 @@ def load_words(trials: pd.DataFrame) -> str:
 
 
 def load_heading(trials: pd.DataFrame, quantity: str) -> str:
-    """Return a text that says how a load was driven, and what this implies for `quantity`.
+    """Return a text that says how a load was driven, followed by the drawn quantity.
 
-    A closed loop without think time is always at saturation, because its mean response time is
-    N / X (Little's law). A user's script may pause between requests, so nothing follows from its
-    load.
+    If the load is a closed loop without think time, the text says that the quantity was measured at
+    saturation: the mean response time of such a loop is N / X (Little's law). A user's script may
+    pause between requests, so the text does not say this for a script.
     """
     first = trials.iloc[0]
     is_saturated = first["load_model"] != "open" and first["workload"] != OWN_SCRIPT
@@ -56,9 +57,9 @@ def load_heading(trials: pd.DataFrame, quantity: str) -> str:
 
 
 def load_headings(trials: pd.DataFrame, quantity: str) -> dict[str, tuple[str, str]]:
-    """Return, for each load, the name of its workload and the text of `load_heading`.
+    """Return the name of the workload and the text of `load_heading`, by load.
 
-    If the loads differ in their terms (such as quota or idle CPUs), the name includes the terms.
+    If the loads differ in their terms, such as quotas, the terms follow the name of the workload.
     """
     differ = trials["terms"].nunique() > 1
     headings = {}
@@ -70,7 +71,10 @@ def load_headings(trials: pd.DataFrame, quantity: str) -> dict[str, tuple[str, s
 
 
 def verdict_counts(trials: pd.DataFrame) -> str:
-    """Return each verdict with its count, the most frequent first: `generator-bound 3 of 3`."""
+    """Return each verdict with its count, as text: `generator-bound 2 of 3, server-bound 1 of 3`.
+
+    The most frequent verdict comes first.
+    """
     counts = (
         trials["verdict"].value_counts().sort_index().sort_values(ascending=False, kind="stable")
     )
@@ -106,10 +110,10 @@ def trial_counts(trials: pd.DataFrame) -> str:
 
 
 def measured(tables: Tables) -> str:
-    """Return a sentence that says when, where and how a run was measured, and with how many trials.
+    """Return a sentence that says when, on which machine and how a run was measured.
 
-    The sentence omits facts that are not in the manifest. Return an empty text if no trial was
-    sealed.
+    The sentence also counts the trials. It omits facts that are not in the manifest. Return an
+    empty text if no trial was sealed.
     """
     if sealed_trials(tables.trials).empty:
         return ""
@@ -131,7 +135,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def machine(manifest: Manifest) -> str:
-    """Return the CPU model and the number of CPUs; `unknown` if neither is known."""
+    """Return the machine's CPU model and number of CPUs; return `unknown` if neither is known."""
     facts = manifest.machine
     if facts.cpu_model is None and facts.cpus is None:
         return "unknown"
@@ -139,7 +143,10 @@ def machine(manifest: Manifest) -> str:
 
 
 def manifest_facts(manifest: Manifest) -> dict[str, str]:
-    """Return the facts of a manifest that readers look for: subject -> fact in words."""
+    """Return the facts of a manifest that readers look for, in words and by heading.
+
+    A fact that the manifest does not contain is left out.
+    """
     campaign = manifest.campaign
     git = manifest.git or Git()
     facts = manifest.machine
@@ -204,9 +211,9 @@ def compilers(manifest: Manifest, servers: Sequence[str]) -> str:
 
 
 def database_place(manifest: Manifest) -> str:
-    """Return a sentence on PostgreSQL's CPUs: how many, and whether the generator uses them, too.
+    """Return a sentence that says how many CPUs PostgreSQL has, and if it shares them.
 
-    Return an empty text if PostgreSQL's CPUs are unknown.
+    PostgreSQL may share its CPUs with the load generator. Return an empty text if PostgreSQL's CPUs are unknown.
     """
     cpus = manifest.placement.database
     if not cpus:
@@ -233,9 +240,10 @@ def durability(manifest: Manifest) -> str:
 
 
 def rows_equal_answers(trials: pd.DataFrame) -> str:
-    """Return a sentence that says whether the database has a row for each 2xx answer.
+    """Return a sentence that compares the rows in the database with the answers with status 2xx.
 
-    The sentence gives the numbers. Return an empty text if no trial counted both rows and answers.
+    Each such answer should have inserted one row. Return an empty text if no trial counted both
+    rows and answers.
     """
     known = trials[trials["rows_inserted"].notna() & trials["inserts"].notna()]
     if known.empty:
@@ -281,7 +289,7 @@ def provenance(tables: Tables) -> str:
 
 
 def trials_and_verdicts(trials: pd.DataFrame) -> dict[str, str]:
-    """Return the counts of trials and of verdicts: heading -> counts in words."""
+    """Return the counts of trials and of verdicts in words, by heading."""
     sealed = sealed_trials(trials)
     if sealed.empty:
         return {}
@@ -312,7 +320,7 @@ def unsealed(trials: pd.DataFrame, noun: str) -> str:
 
 
 def printable(name: str) -> str:
-    """Return a symbol's name with a replacement for each character that is not printable.
+    """Return a function's name with each character replaced that is not printable.
 
     A page could not show such a character, or the character would hide other characters.
     """

@@ -19,7 +19,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
-NOT_RANKED = "†"  # mark of a value that must not be ranked; HTML also greys the value's cell
+NOT_RANKED = "†"  # marks a value that must not be ranked; in HTML, its cell is also grey
 NOT_LOADED = "not loaded"  # text for a server that did not run under the load
 DAGGER = (
     f"{NOT_RANKED} A rate of this load that does not rank the server: the server was not the limit "
@@ -42,7 +42,10 @@ LABEL = re.compile(
 The second form is needed because nbconvert sorts the attributes of a tag.
 """
 FLAME = '<figure class="flame">'
-"""Start of a flame graph in HTML. No text can contain this start, because texts are escaped."""
+"""The HTML with which a flame graph begins, by which a page with flame graphs is recognised.
+
+No other content of a page can contain this HTML, because texts are escaped.
+"""
 LONG = 20  # a column may wrap its texts if one of them has more characters than this
 UNIT_SLASH = re.compile(r"(?<=\w)/(?=\w{3})")
 """Pattern of a slash in a unit; a line may break after this slash."""
@@ -64,7 +67,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph; `kind` is a class of the style sheet: `lead`, `note` or empty."""
+    """A paragraph. `kind` is its class in the style sheet: `lead`, `note` or empty."""
 
     text: str
     kind: str = ""
@@ -90,8 +93,8 @@ class Bullets:
 class TextTable:
     """A table of texts below the heading `title`.
 
-    `about` is the table's label for screen readers. `name` is the stem of the table's files in a
-    published folder: NAME.md and NAME.csv.
+    `about` is the table's label for screen readers. In a published folder, the table is also in the
+    files NAME.md and NAME.csv; if `name` is empty, there are no such files.
     """
 
     frame: pd.DataFrame
@@ -105,11 +108,12 @@ class TextTable:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure in the files NAME.svg and NAME.png; the dark version has the suffix `-dark`.
+    """A figure in the files NAME.svg and NAME.png of a folder.
 
-    `caption` says what the figure shows, and names the run. Sizes are in CSS pixels; the PNG has
-    two pixels per CSS pixel. `trial_id` is empty if the figure is about the whole run. If `inside`
-    is True, the file is embedded in the page; otherwise the page refers to the file.
+    The dark version of the figure is in NAME-dark.svg and NAME-dark.png. `alt` is the alternative
+    text. `caption` says what the figure shows, and names the run. Sizes are in CSS pixels; the PNG
+    has two pixels per CSS pixel. `trial_id` is empty if the figure is about the whole run. If
+    `inside` is True, a page contains the SVG; otherwise the page refers to the file.
     """
 
     folder: Path
@@ -124,10 +128,10 @@ class Picture:
 
 @dataclass(frozen=True)
 class Flame:
-    """A flame graph: a static SVG that the page's script replaces by a graph with search and zoom.
+    """A flame graph, which is a static SVG until the page's script replaces it.
 
-    The script (viewer/viewer.js) draws the graph from `data`. Sizes are in CSS pixels. Unless
-    `opened` is True, HTML hides the graph behind its name until the reader opens the graph.
+    The script (viewer/viewer.js) draws a graph with search and zoom from `data`. Sizes are in CSS
+    pixels. Unless `opened` is True, HTML hides the graph behind its name until the reader opens it.
     """
 
     svg: str
@@ -215,8 +219,8 @@ def templates() -> Environment:
         "table": literal_table,
         "columns": _columns,
     }
-    # Embed SVGs as data URIs. As elements of the page, several SVGs would share ids and styles, and
-    # would have no alternative text.
+    # SVGs are in the page as data URIs. If they were elements of the page, several SVGs would share
+    # ids and styles, and would have no alternative text.
     found.filters["data_uri"] = lambda svg: _data_uri(svg.read_bytes())
     found.filters["svg_uri"] = lambda svg: _data_uri(svg.encode())
     found.filters["fenced"] = fenced
@@ -244,7 +248,7 @@ def quantity(text: str) -> Markup:
 
 
 def literal(text: str) -> str:
-    """Return a text escaped for Markdown; backticks are not escaped, so they still mark code."""
+    """Return a text escaped for Markdown. Backticks are not escaped, so they still mark code."""
     return SPECIAL.sub(r"\\\g<0>", text)
 
 
@@ -258,8 +262,8 @@ def fenced(text: str, language: str) -> str:
 def page(title: str, body: str, description: str = "", image: str = "") -> str:
     """Return an HTML page around `body`.
 
-    The page loads no files except those that `body` names. It contains a script only if `body` has
-    flame graphs. `title` and `description` are text; `body` is HTML. `image` is the file of the
+    The page loads only files that `body` names. It contains a script only if `body` contains flame
+    graphs. `title` and `description` are plain text, and `body` is HTML. `image` is the file of the
     picture that other sites show beside a link to the page.
     """
     seen: Counter[str] = Counter()
@@ -268,7 +272,7 @@ def page(title: str, body: str, description: str = "", image: str = "") -> str:
         seen[found[0]] += 1
         return f"{found[0]} ({seen[found[0]]})" if seen[found[0]] > 1 else found[0]
 
-    # If tables have the same label, add numbers, because a screen reader lists tables by label.
+    # Add a number to a label that other tables have, too: screen readers list tables by label.
     template = templates().get_template("page.html")
     apart = LABEL.sub(label, body)
     return template.render(
@@ -305,7 +309,10 @@ def literal_table(frame: pd.DataFrame) -> str:
 
 
 def to_markdown(frame: pd.DataFrame) -> str:
-    """Return a table of texts as Markdown; numbers are aligned right, and the index is left out."""
+    """Return a table of texts as Markdown, without the index.
+
+    Columns of numbers are aligned right.
+    """
     rules = ["---:" if _are_numbers(frame[name]) else "---" for name in frame.columns]
     rows = [list(frame.columns), rules, *frame.itertuples(index=False, name=None)]
     texts = ([str(value).replace("|", "\\|").replace("\n", " ") for value in row] for row in rows)

@@ -19,9 +19,9 @@ def number(value: float) -> str:
 def ratio_words(ratio: float, low: float, high: float, digits: int = 2, *, sign: str = "") -> str:
     """Return a ratio with its interval: `2.15 [2.05–2.26]`.
 
-    If only one end of the interval is known, return this end as a bound, because the data exclude
-    values beyond it: `at least 2.05` if `high` is infinite, `at most 2.26` if `low` is 0. `sign`
-    precedes the number: `at least ×2.05`.
+    If only one end of the interval is known, return this end as a bound: `at least 2.05` if `high`
+    is infinite, and `at most 2.26` if `low` is 0. A `sign` is written before the number: `at least
+    ×2.05`. `digits` is the number of decimals.
     """
 
     def written(value: float) -> str:

@@ -52,7 +52,7 @@ KNOWN = {
     ("go", "net/http"): Identity("#7995B6", "#7F97BC", "*", DASH_DOTS),
     ("c", "nginx"): Identity("#009E73", "#31C190", "h", SOLID),
 }
-"""(language, framework) -> look.
+"""The looks of known frameworks, by language and framework.
 
 The colours were found by a random search near the colours that were used before. Each colour has a
 contrast of at least 3 : 1 with the page. On light and on dark pages, any two colours differ by at
@@ -68,9 +68,9 @@ FAMILIES = {
     "go": (("#6C7EC9", "#99A3E1"), ("#1C3A6B", "#E2E0FF"), ("#2A8B9F", "#5EB3C5")),
     "c": (("#00573F", "#A1ECCD"), ("#43A288", "#499A7A")),
 }
-"""Language -> further shades of the language's hue, for frameworks that are not in `KNOWN`.
+"""Further shades of each language's hue, for frameworks that are not in `KNOWN`.
 
-Each shade is a pair: (on white, on dark).
+Each shade consists of the colour on a light page and the colour on a dark page.
 """
 OTHER_FAMILIES = (
     (("#B8608F", "#D78EB3"), ("#723663", "#F5B5E5"), ("#BE72A8", "#BC779E")),
@@ -78,16 +78,16 @@ OTHER_FAMILIES = (
 )
 
 SHADE = ("#FBE3B3", "#453615")
-"""Colours that highlight a time in a figure: (on white, on dark)."""
+"""Colour that highlights a stretch of time in a figure, on a light page and on a dark page."""
 SHADE_EDGE = ("#E9B44C", "#8F6E24")
-"""Colours of the outline of a highlight: (on white, on dark)."""
+"""Colour of the outline of such a highlight, on a light page and on a dark page."""
 
 
 def to_rgb(color: str) -> tuple[float, float, float]:
-    """Return the shares of red, green and blue, 0 to 1, in a colour `#RRGGBB`.
+    """Return the shares of red, green and blue (0 to 1) in a colour `#RRGGBB`.
 
-    matplotlib has such a function, too. This one exists so that commands that draw nothing need not
-    load matplotlib.
+    matplotlib has such a function, too. It is not used, because commands that draw nothing would
+    have to load matplotlib.
     """
     red, green, blue = bytes.fromhex(color.removeprefix("#"))
     return red / 255, green / 255, blue / 255
@@ -107,9 +107,10 @@ def contrast(color: str, paper: str) -> float:
 
 
 def legible(color: str, paper: str = WHITE) -> str:
-    """Darken a colour, or lighten it on a dark page, until it is legible as text.
+    """Return a shade of a colour that is legible as text on a page with the background `paper`.
 
-    The contrast is at least 4.5 (WCAG 2.2, 1.4.3).
+    The colour is darkened on a light page, and lightened on a dark page, until its contrast is at
+    least 4.5 (WCAG 2.2, 1.4.3).
     """
     end = np.zeros(3) if paper == WHITE else np.ones(3)
     rgb = np.array(to_rgb(color))
@@ -121,10 +122,10 @@ def legible(color: str, paper: str = WHITE) -> str:
 def pale(color: str, paper: str = WHITE) -> str:
     """Return a less prominent shade of a colour, in which the hue can still be recognised.
 
-    The colour is mixed with a grey that is similar to the background. Usual lines have a contrast
-    of 3 : 1 against the background (WCAG 2.2, 1.4.11). Pale lines, by which servers must not be
-    ranked, have a contrast of 2 : 1. This is still more than the contrast of the grid (1.3 : 1) and
-    of the lines of other servers in the background (1.6 : 1 to 1.9 : 1).
+    Pale lines show values by which servers must not be ranked. The colour is mixed with a grey that
+    is similar to the background. Usual lines have a contrast of 3 : 1 against the background (WCAG
+    2.2, 1.4.11), and pale lines have a contrast of 2 : 1. This is still more than the contrast of
+    the grid (1.3 : 1) and of the lines of other servers in the background (1.6 : 1 to 1.9 : 1).
     """
     grey = 0.78 if paper == WHITE else 0.28
     return to_hex(tuple(0.45 * np.array(to_rgb(color)) + 0.55 * grey))
@@ -138,10 +139,10 @@ def tint(color: str) -> str:
 def identities(trials: pd.DataFrame) -> dict[str, Identity]:
     """Return the look of each server of a run, sorted by language, then by name.
 
-    Pass all trials of the run, so that a server has the same look in all figures. If several
-    servers use one framework, the server with the framework's name gets the framework's look. If no
-    server has this name, the first server gets the look. Calibration servers come last, and all of
-    them have the same look.
+    `trials` must be all trials of the run, so that a server has the same look in all figures. If
+    several servers use one framework, only one of them gets the framework's look: the server with
+    the framework's name or, if there is no such server, the first server by name. Calibration
+    servers come last, and all of them have the same look.
     """
     servers = trials.drop_duplicates("server")[
         ["server", "language", "framework", "tier"]

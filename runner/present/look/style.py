@@ -29,11 +29,11 @@ WIDTH_IN = 7.0
 PNG_DPI = 200  # two pixels per CSS pixel, if the figure is 700 CSS pixels wide
 TALLEST_IN = 16.0  # 1,600 pixels on a page 700 pixels wide
 LEAST_OF_PANEL = 0.4
-"""If a figure would be too tall, its panels shrink, but not below this share of their height."""
+"""The panels of a figure that would be too tall are drawn lower, but not below this share."""
 TITLE_PT = 15.5
 TEXT_PT = 12.5
 SMALL_PT = 12.0
-"""Font sizes. On a phone that is 390 pixels wide, letters of 12 pt appear 9.3 pixels high."""
+"""Smallest font size in figures. On a phone that is 390 pixels wide, it is 9.3 pixels."""
 LINE = 1.3  # line height as a multiple of the font size
 LINE_IN = SMALL_PT * LINE / 72
 INK, SOFT, GREY = (
@@ -41,14 +41,14 @@ INK, SOFT, GREY = (
     "#444444",
     "#767676",
 )
-"""Colours of text, of captions, and of axes and other marks that do not belong to a server."""
+"""Three colours: of text, of captions, and of marks that do not belong to a server, such as axes."""
 BEHIND, GRID = (
     "#CFCFCF",
     "#E6E6E6",
 )
-"""Colours of the other servers' lines behind a panel's own server, and of the grid."""
+"""Two colours: of the lines of other servers behind a panel's own server, and of the grid."""
 HINTING = 1.03
-"""Drawn text may be wider than computed by this factor, because letters start on whole pixels."""
+"""Factor by which drawn text may be wider than computed, because letters start on whole pixels."""
 STEPS = ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))  # sets of ticks in a decade, finest first
 APART_IN = 0.08  # minimum distance between labels of the x axis, in inches
 NO_BREAK = "\u00a0"
@@ -74,16 +74,20 @@ RC: Any = {
 
 
 def rc() -> AbstractContextManager[None]:
-    """Apply the lab's settings over matplotlib's defaults, ignoring the user's matplotlibrc."""
+    """Return a context in which matplotlib uses the lab's settings.
+
+    The other settings are matplotlib's defaults. The user's matplotlibrc is ignored.
+    """
     return matplotlib.style.context(RC, after_reset=True)
 
 
 @dataclass(frozen=True)
 class PanelRow:
-    """A row of panels; sizes and margins are in inches.
+    """A row of panels, with its sizes and margins in inches.
 
-    `heading_in` is the space above the panels for `heading`, `axis_in` is the space below the
-    panels, and `gap_in` is the space between two panels.
+    `panel_in` is the height of the panels, `heading_in` is the space above the panels for
+    `heading`, `axis_in` is the space below the panels, and `gap_in` is the space between two
+    panels.
     """
 
     columns: int = 1
@@ -106,9 +110,9 @@ def page(
 ) -> tuple[Figure, list[list[Axes]]]:
     """Return a figure of the blog's width with title, key, caption and rows of empty panels.
 
-    The figure is as high as its content. If the figure would be taller than `TALLEST_IN`, the
-    panels become lower, unless `may_shrink` is False. Pass False for panels with rows of text.
-    `below_in` is additional space below the lowest panels.
+    The figure is as high as its content. If it would be higher than `TALLEST_IN`, the panels are
+    drawn lower, unless `may_shrink` is False. `may_shrink` must be False for panels with rows of
+    text. `below_in` is additional space below the lowest panels.
     """
     room = WIDTH_IN - 0.2
     heads = wrap(title, TITLE_PT, room, "bold")
@@ -154,10 +158,10 @@ def heading(
     color: str = INK,
     above_in: float = 0.1,
 ) -> None:
-    """Write a heading `above_in` above a panel: `name` in bold, and `words` below the name.
+    """Write a heading above a panel: `name` in bold, and `words` below the name.
 
-    Either text may be empty. The heading starts `indent_in` to the left of the panel, but not
-    further left than the figure's margin.
+    Both `name` and `words` may be empty. The heading is `above_in` above the panel. It begins
+    `indent_in` to the left of the panel, but inside the figure's margin.
     """
     figure = figure_of(ax)
     box = ax.get_position()
@@ -172,7 +176,7 @@ def heading(
 
 
 def short(name: str, longest: int = 16) -> str:
-    """Return a name unchanged, or shortened to `longest` characters that end with an ellipsis."""
+    """Return a name with at most `longest` characters. A longer name is cut off with an ellipsis."""
     return name if len(name) <= longest else name[: longest - 1] + "…"
 
 
@@ -210,9 +214,9 @@ def label_room(names: Sequence[str]) -> float:
 
 
 def name_rows(ax: Axes, servers: Sequence[str], looks: Mapping[str, Identity]) -> None:
-    """Divide a panel into a row per server, with the servers' coloured names on the left.
+    """Divide a panel into a row for each server, with the first server on top.
 
-    The first server is on top.
+    The names of the servers are on the left, each in the server's colour.
     """
     ax.set_ylim(len(servers) - 0.4, -0.6)
     ax.set_yticks(range(len(servers)), [short(name) for name in servers])
@@ -236,12 +240,15 @@ def figure_of(ax: Axes) -> Figure:
 
 
 def plain(value: float) -> str:
-    """Print a value of an axis: 0.05 or 12,500."""
+    """Return a value of an axis as text: `0.05` or `12,500`."""
     return setting_text(value)
 
 
 def even_axis(ax: Axes, axis: str, *, whole: bool = False) -> None:
-    """Give a linear axis as many round ticks as fit; with `whole`, only ticks at whole numbers."""
+    """Give a linear axis as many round ticks as fit.
+
+    With `whole`, ticks are only at whole numbers.
+    """
     width, height = size_in(ax)
     room = round(width / 0.75) if axis == "x" else round(height / 0.38)
     target = getattr(ax, f"{axis}axis")
@@ -268,10 +275,10 @@ def log_axis(
 ) -> None:
     """Give a logarithmic axis as many round ticks (0.1, 0.2, 0.5, 1, 2, 5 …) as fit.
 
-    Call this function when the limits are final. `choices` are sets of ticks, from fine to coarse,
-    that replace the usual sets. The function uses the first set with ticks at least `apart_in`
-    apart and with at least `fewest` ticks inside the limits. If `apart_in` is 0, ticks need only be
-    so far apart that their labels do not overlap.
+    Call this function when the limits of the axis are final. `choices` are sets of ticks, from fine
+    to coarse, that replace the usual sets. The first set is used that has at least `fewest` ticks
+    inside the limits, and whose ticks are at least `apart_in` inches apart. If `apart_in` is 0,
+    ticks need only be so far apart that their labels do not overlap.
     """
     low, high = sorted(getattr(ax, f"get_{axis}lim")())
     inch = size_in(ax)[0 if axis == "x" else 1] / math.log10(high / low)
@@ -290,10 +297,11 @@ def log_axis(
 
 
 def ticks_across(ax: Axes, ticks: Sequence[float], label: Callable[[float], str] = plain) -> None:
-    """Give the x axis the ascending `ticks`, except ticks whose labels would overlap others.
+    """Give the x axis those of the ascending `ticks` whose labels do not overlap.
 
-    The lowest tick is always kept. Call this function when limits and scales are final. A label may
-    have several lines.
+    The lowest tick is always kept. A tick is left out if its label would overlap the label of the
+    tick that was kept before it. A label may have several lines. Call this function when the limits
+    and the scale of the axis are final.
     """
     kept: list[float] = []
     edge = -math.inf
@@ -317,11 +325,11 @@ def fix(ax: Axes, axis: str, ticks: Sequence[float], label: Callable[[float], st
 
 
 def label_ends(ax: Axes, ends: Sequence[tuple[str, Identity, float, float]]) -> None:
-    """Write each line's name to the right of the panel, as near to the line's end as possible.
+    """Write the name of each line to the right of the panel, near the end of the line.
 
-    The names do not overlap, and a thin leader joins each name to its line. `ends` contains the end
-    of each line as (name, look, x, y), in data units. Call this function when limits and scales are
-    final.
+    The names do not overlap, so a name may be above or below the end of its line. Therefore a thin
+    line leads from the end of each line to the name. `ends` contains the name, the look, and the
+    end (x and y in data units) of each line. Call this function when limits and scales are final.
     """
     panel_pt = size_in(ax)[1] * 72
     to_axes = ax.transData + ax.transAxes.inverted()
@@ -343,12 +351,12 @@ def label_ends(ax: Axes, ends: Sequence[tuple[str, Identity, float, float]]) -> 
 
 
 def spread_out(heights: Sequence[float], gap: float) -> list[float]:
-    """Move sorted heights (0 to 1) apart, so that neighbours are at least `gap` apart.
+    """Return sorted heights (0 to 1), moved so that neighbours are at least `gap` apart.
 
     The heights are moved as little as possible, and stay between 0 and 1. Neighbours that are too
-    close form a block around their mean (isotonic regression by pooling adjacent violators).
+    close are placed around their mean (isotonic regression by pooling adjacent violators).
     """
-    # Import it here, because it takes half a second to load, and only drawings need it.
+    # Import the function here, because loading takes half a second, and only drawings need it.
     from scipy.optimize import isotonic_regression  # noqa: PLC0415
 
     gap = min(gap, 1.0 / max(1, len(heights) - 1))
@@ -393,10 +401,10 @@ def save(figure: Figure, folder: Path, name: str, provenance: str = "") -> tuple
 
 
 def share_styles(svg: str) -> str:
-    """Return an SVG of matplotlib in which groups of markers, instead of markers, have the style.
+    """Return matplotlib's SVG with the style of equal markers written only once, at their group.
 
-    matplotlib writes the style at each marker. In a figure with thousands of dots, this is half of
-    the bytes. The picture stays the same, because markers inherit these properties from their group
+    matplotlib writes the style at each marker. In a figure with thousands of dots, these styles are
+    half of the bytes. The picture stays the same, because markers inherit the style of their group
     (CSS Cascading, "Inheritance").
     """
     return _MARKERS.sub(_with_shared_style, svg)

@@ -1,4 +1,8 @@
-"""Recolour figures for dark pages: each colour is replaced by its dark partner."""
+"""Recolour figures for dark pages.
+
+Each colour is replaced by its dark partner, which is the colour with the same meaning on a dark
+page.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,8 +29,8 @@ COLOURED: dict[type[Artist], tuple[str, ...]] = {
     Patch: ("edgecolor", "facecolor"),
     Collection: ("edgecolor", "facecolor"),
 }
-"""Kind of artist -> its colour properties, in the order in which they are set."""
-Partners = dict[str, str]  # colour on white -> its partner on a dark page
+"""Colour properties of each kind of artist, in the order in which they are set."""
+Partners = dict[str, str]  # the dark partner of each colour on a light page
 
 
 @dataclass(frozen=True)
@@ -42,10 +46,11 @@ class DarkPartners:
 def save_both(
     figure: Figure, folder: Path, name: str, looks: Iterable[Identity], provenance: str = ""
 ) -> tuple[Path, ...]:
-    """Write NAME.png and .svg as `style.save` does, then NAME-dark.png and .svg.
+    """Write a figure twice: as NAME.png and NAME.svg, and as NAME-dark.png and NAME-dark.svg.
 
-    Afterwards, the figure itself has the dark colours. `looks` are the looks of servers that the
-    figure may show. Raise LabError if the figure has a colour that is neither grey nor in `looks`.
+    Afterwards, the figure itself has the dark colours. `looks` are the looks of the servers that
+    the figure may show. Raise LabError if the figure has a colour that is neither grey nor in
+    `looks`.
     """
     light = style.save(figure, folder, name, provenance)
     darken(figure, looks)
@@ -62,7 +67,7 @@ def darken(figure: Figure, looks: Iterable[Identity]) -> None:
     known = partners(looks)
     with style.rc():
         figure.draw_without_rendering()  # creates the ticks, so that they can be recoloured
-    # Key artists by identity, because an artist that is found twice must be recoloured only once.
+    # `findobj` may find an artist twice. Key artists by id, so that each is recoloured only once.
     for artist in {id(found): found for found in figure.findobj()}.values():
         _recolour(artist, known)
 

@@ -1,4 +1,4 @@
-"""The page of the notebook in which readers explore the tables of a run with seaborn."""
+"""Define the page of the notebook in which readers explore the tables of a run with seaborn."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -30,14 +30,14 @@ ROWS = {
     "resources": ("sealed trial, subject and interval", "t_s, dt_s, subject, cpu_pct, rss_bytes"),
     "requests()": ("request of the trial (k6)", "t_s, latency_ms, waiting_ms, status, ok"),
 }
-"""Table -> what one row of the table represents, and the most useful columns."""
+"""What a row of each table represents, and the most useful columns, by the table's name."""
 
 
 class ExplorePage(RunPage):
-    """A run that is open in the notebook, with its tables and functions that show pictures.
+    """The page of a run, with the run's tables, and functions that show pictures.
 
-    The tables contain only sealed trials. Each row names the `trial_id`, `server`, `tool` and
-    `load` of its trial. docs/data.md describes the other columns.
+    The tables contain only sealed trials. Each row of a table contains the `trial_id`, `server`,
+    `tool` and `load` of a trial. docs/data.md describes the other columns.
     """
 
     def __init__(self, run: str, trial: str) -> None:
@@ -47,11 +47,12 @@ class ExplorePage(RunPage):
         sealed = sealed_trials(self.tables.trials)
         if trial and trial not in set(sealed["trial_id"]):
             raise LabError(f"This run has no sealed trial {trial!r}.")
-        # Colour of each server, for seaborn's `palette`. All figures of the run use these colours.
+        # The colour of each server in all figures of the run, for seaborn's `palette`.
         self.colors = {
             server: look.color for server, look in identities(self.tables.trials).items()
         }
-        # One row per trial, sorted by load. `compared` is True if means and ratios include it.
+        # One row per trial, sorted by load. `compared` is True if means and ratios include the
+        # trial.
         placed = sealed.assign(
             place=sealed["server"].map(list(self.colors).index),
             compared=~not_compared(self.tables).loc[sealed.index],
@@ -61,8 +62,9 @@ class ExplorePage(RunPage):
         has_users = trials["tool"].map(lambda tool: traits_of(tool).runs_scripts).astype(bool)
         by_users = trials[has_users] if has_users.any() else trials
         timed = trials[trials["latency_p50_ms"].notna()]
-        # Choose the load that has the most trials with response times, if possible among loads of
-        # virtual users (k6). The name is empty if there are no trials.
+        # The name of the load that the notebook examines: the load that has the most trials with
+        # response times, if possible among loads of virtual users (k6). The name is empty if there
+        # are no trials.
         most = next(filter(len, (timed[has_users[timed.index]], timed)), by_users)
         self.load = str(most["load"].value_counts(sort=False).idxmax()) if len(most) else ""
         highest = by_users.sort_values("server_cpu_peak_100ms_pct", ascending=False)
@@ -142,11 +144,11 @@ class ExplorePage(RunPage):
 
 @opener
 def open_tables(run: str, trial: str = "") -> ExplorePage:
-    """Open a run for the notebook for exploring.
+    """Return the page with the tables of a run, for the notebook in which readers explore them.
 
-    From then on, pictures have the lab's fonts and colours. If `trial` is empty, select the trial
-    whose server had the highest CPU peak, if possible among k6's trials. Raise LabError in the same
-    cases as `RunPage`, and also if the trial is not sealed.
+    After the call, pictures have the lab's fonts and colours. If `trial` is empty, the trial whose
+    server had the highest CPU peak is chosen, if possible among k6's trials. Raise LabError in the
+    same cases as `RunPage`, and also if the trial is not sealed.
     """
     return ExplorePage(run, trial)
 

@@ -1,6 +1,6 @@
 """Start Jupyter kernels that each execute several notebooks, one notebook after the other.
 
-Therefore each kernel loads the project's modules only once, in the background.
+A kernel loads the project's modules only once, in the background, instead of once per notebook.
 """
 
 # mypy: allow-untyped-calls
@@ -25,23 +25,23 @@ from jupyter_core.utils import run_sync
 from runner.model import LabError
 from runner.store import lab_root
 
-# Keep the validator of notebooks, which is imported later, from loading this module. The module
+# The validator of notebooks, which is imported later, must not load `rfc3987_syntax`. That module
 # would spend two seconds on compiling the grammar of IRIs, although notebooks contain no IRIs.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 LOAD = "__import__('runner.present.notebook.pages')"
-"""Code that loads the modules in a kernel without defining a name.
+"""Code that loads the project's modules in a kernel without defining a variable.
 
-A name would have to be removed before the first notebook, which takes half a second.
+A variable would have to be removed before the first notebook, which would take half a second.
 """
 FORGET = "%reset -f"
 """Code that removes every variable of a notebook."""
-FOLDER = "bench-kernels-"  # prefix of folders with sockets
+FOLDER = "bench-kernels-"  # beginning of the names of folders with sockets
 QUIET = ["--log-level=40"]  # log errors only, because kernels warn about sockets on loopback
 ANSWERED_WITHIN_S = 1.0
-"""Time to wait for an answer, in seconds, before checking that the kernel is still alive."""
+"""After this many seconds without an answer, it is checked if the kernel is still alive."""
 AT_ONCE = min(2, len(os.sched_getaffinity(0)))
-"""Number of kernels that run at the same time; each takes a CPU and a few hundred MB."""
+"""Number of kernels that run at the same time. Each kernel takes a CPU and a few hundred MB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,11 +53,12 @@ class _Idle:
     asked: str
 
     def finish(self) -> None:
-        """Wait until the kernel has answered its last request; raise LabError if the kernel died.
+        """Wait until the kernel has answered its last request.
 
         A notebook has its own connection to the kernel, and a kernel may handle the requests of two
         connections in any order. Without this wait, the kernel could execute `FORGET` late, and
-        remove the variables of a notebook that has already started.
+        remove the variables of a notebook that has already started. Raise LabError if the kernel
+        died.
         """
         while run_sync(self.kernel.is_alive)():  # type: ignore[arg-type]
             with contextlib.suppress(queue.Empty):
@@ -72,10 +73,10 @@ class _Idle:
 class Kernels:
     """A context with a few kernels, each of which executes one notebook at a time.
 
-    The kernels load the modules in the background. Leaving the context kills the kernels. They are
-    not asked to end, because a kernel that is asked to end while it works prints a traceback. The
-    kernels listen on Unix sockets in a folder of this user. They do not listen on ports, because
-    two processes could choose the same free port.
+    The kernels load the modules in the background. They are killed at the end of the context. They
+    are not asked to end, because a kernel that is asked to end while it works prints a traceback.
+    The kernels listen on Unix sockets in a folder of this user, and not on ports, because two
+    processes could choose the same free port.
     """
 
     def __init__(self, count: int = AT_ONCE) -> None:
@@ -108,7 +109,7 @@ class Kernels:
 
     @contextlib.contextmanager
     def one(self) -> Iterator[KernelManager]:
-        """Wait for a kernel without a notebook; yield it when its previous work is finished.
+        """Wait for a kernel without a notebook, and yield it when it has finished its last request.
 
         Raise LabError if the kernel died.
         """
@@ -144,9 +145,9 @@ def _new_folder() -> _LockedFolder:
 
 
 def _locked(folder: Path) -> int:
-    """Lock a folder until the returned descriptor is closed.
+    """Lock a folder, and return a file descriptor that holds the lock until it is closed.
 
-    Raise OSError if another process has locked it.
+    Raise OSError if another process has locked the folder.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -36,11 +36,17 @@ from runner.store import RunFolder, figures_folder, lab_root, replacing, short_n
 # Papermill's log is not needed: if a kernel dies, a LabError reports it.
 logging.getLogger("papermill").disabled = True
 LONGEST = ("report", "published")
-"""The slowest notebooks. They start first, so that at the end all kernels finish together."""
+"""The slowest notebooks. They start first, so that all kernels finish at about the same time."""
 NEEDS: dict[str, Callable[[Tables], bool]] = {"endpoints": has_script}
-"""Notebook without figures -> function that says whether a run has content for it."""
+"""Functions that return True if a run has content for a notebook, by the name of the notebook.
+
+Only notebooks that may have no figures need such a function.
+"""
 LONGEST_CELL_S = 900
-"""A cell that takes more seconds than this hangs: even in the largest runs, cells take seconds."""
+"""A cell is stopped after this many seconds, because it hangs.
+
+Even in the largest runs, a cell takes only a few seconds.
+"""
 
 
 def execute(
@@ -48,11 +54,13 @@ def execute(
 ) -> list[str]:
     """Execute `notebook` with the parameters `given`, and write the result to `output`.
 
-    Return the names of the notebook's figures. Use `kernel`, which stays alive, or start a new
-    kernel. The same run always gives the same bytes, because paths, times and random ids are
-    removed. If a cell fails, raise LabError and leave the broken notebook at `output`. The notebook
-    counts as complete only if it contains the output of `Page.finish`, because cells may look
-    completed although the kernel died.
+    Return the names of the notebook's figures. The notebook is executed by `kernel`, which stays
+    alive. If `kernel` is None, a new kernel is started. The same run always gives the same bytes,
+    because paths, times and random ids are removed.
+
+    Raise LabError if a cell fails; the broken notebook is then at `output`. Also raise LabError if
+    the output of `Page.finish` is missing, because the kernel may have died although all cells look
+    complete.
     """
     missing = sorted(set(given) - parameters(notebook))
     if missing:
@@ -119,7 +127,7 @@ def _number_cells(executed: nbformat.NotebookNode) -> None:
 
 
 def parameters(notebook: Path) -> set[str]:
-    """Return the names in a notebook's cell with the tag `parameters`.
+    """Return the names of a notebook's parameters, which the cell tagged `parameters` sets.
 
     Raise LabError if the file is not a notebook.
     """
@@ -148,8 +156,8 @@ def export_html(executed: Path, html: Path, about: str = "") -> None:
     """Write an executed notebook as one HTML page, which is also readable on a phone.
 
     The page shows no code, contains all its figures, and loads no other files. Its title ends with
-    `about`, or with the folder's name. A section is left out if its cells show nothing, for example
-    the section on databases for a run without a database.
+    `about` or, if `about` is empty, with the folder's name. A section is left out if its cells show
+    nothing: for example, the section on databases is left out for a run without a database.
     """
     notebook = nbformat.read(executed, as_version=4)
     notebook.cells = _shown(notebook.cells)
@@ -190,10 +198,10 @@ def build_report(
 ) -> dict[Path, list[str]]:
     """Execute every notebook that has a parameter `run`, and write the pages to figures/<run>/.
 
-    Return the HTML pages, the general report first, each with the names of its figures. Notebooks
-    without content for the run are left out. `say` is called with a progress message for each
-    finished notebook. The caller may start `kernels` beforehand to save time; each kernel executes
-    one notebook at a time. Raise LabError if no notebook has a parameter `run`, or if a notebook
+    Return the HTML pages, each with the names of its figures. The general report comes first. A
+    notebook is left out if the run has no content for it. `say` is called with a progress message
+    for each finished notebook. To save time, the caller can start `kernels` beforehand; otherwise,
+    this function starts them. Raise LabError if no notebook has a parameter `run`, or if a notebook
     fails.
     """
     tables = read_tables(run)
@@ -249,9 +257,9 @@ def build_page(
     about: str = "",
     kernel: KernelManager | None = None,
 ) -> list[str]:
-    """Execute a notebook of the lab; write its page to `html`, and the notebook beside the page.
+    """Execute a notebook of the lab, and write its page to `html`.
 
-    Return the names of the page's figures.
+    The executed notebook is written beside the page. Return the names of the page's figures.
     """
     executed = html.with_suffix(".ipynb")
     shown = execute(places().notebooks / f"{notebook}.ipynb", given, executed, kernel)

@@ -37,32 +37,32 @@ from runner.store import figures_folder, find_run
 
 T = TypeVar("T")
 COMPLETE = "lab_complete"
-"""Key in the metadata of an output; its presence proves that a notebook's last cell ran."""
+"""Key in the metadata of the last cell's output. If it is there, the last cell has run."""
 PLAIN = (str, int, float, bool, list, tuple, dict, type(None))
-"""A variable of one of these types may have been meant as a parameter of the notebook."""
+"""Types of variables that a user may have meant as a parameter of the notebook."""
 
 
 @dataclass(eq=False)
 class Page:
-    """The content that a notebook shows; each cell of the notebook calls one method."""
+    """The content that a notebook shows. Each cell of the notebook calls one method of the page."""
 
     about: str  # the run or runs, in words
     figures: Path  # folder in which figures are saved
-    # name of a part -> function that returns the part's blocks, for a notebook's cell
+    # functions that return the blocks of a part of the page, by the name of the part
     parts: Mapping[str, Callable[..., Iterable[Block]]]
     charts: Mapping[str, Callable[[], Chart | None]]
-    """Name of a figure -> function that returns the figure, or None without data for the figure."""
+    """Functions that return a figure, by its name. They return None if there are no data for it."""
     shown: list[str] = field(default_factory=list)  # names of the figures saved so far
-    live: bool = False  # True if a reader uses the page interactively; then no file is written
-    provenance: str = ""  # origin of the figures, for the metadata of their files
+    live: bool = False  # True if a reader uses the page interactively, so that no file is written
+    provenance: str = ""  # text that says where the figures come from, for their files' metadata
     display: Callable[..., object] = display
     """Function that shows a picture, or the output of `finish`, below the running cell."""
 
     def chart(self, name: str) -> Chart | None:
-        """Return a figure as a `Chart`, whose `frame` contains the points of the figure.
+        """Return the chart of a figure; its `frame` contains the points of the figure.
 
-        Return None if the run has no load that the figure could show. Raise LabError for an unknown
-        name.
+        Return None if the run has no load that the figure could show. Raise LabError if there is no
+        figure of this name.
         """
         return named(self.charts, name, "figure")()
 
@@ -95,13 +95,20 @@ class Page:
         self.display(Image(data=png, format="png", width=700, alt=alt))
 
     def finish(self) -> None:
-        """Show an output by which `notebooks.execute` recognises that the notebook is complete."""
+        """Show an output that counts the figures.
+
+        `notebooks.execute` recognises by this output that all cells of the notebook have run.
+        """
         words = f"{captions.plural(len(self.shown), 'figure')} of {self.about}."
         self.display({"text/plain": words}, raw=True, metadata={COMPLETE: list(self.shown)})
 
 
 def named(known: Mapping[str, T], name: str, noun: str) -> T:
-    """Return the entry with this name; raise LabError with the known names if there is no entry."""
+    """Return the entry of `known` with this name.
+
+    Raise LabError with the known names if there is no such entry. `noun` says in the message what
+    the entries are.
+    """
     if name not in known:
         raise LabError(f"There is no {noun} {name!r}: choose from {', '.join(known)}.")
     return known[name]
@@ -117,7 +124,7 @@ def show(blocks: Iterable[Block]) -> None:
 
 
 def has_reader() -> bool:
-    """Return whether a reader uses the notebook interactively, so that widgets work.
+    """Return True if a reader uses the notebook interactively, so that widgets work.
 
     The result is the value of `allow_stdin` in the cell's execute_request (Jupyter's messaging
     protocol). This value is true in JupyterLab, and false in papermill and nbconvert. Return False
@@ -131,10 +138,10 @@ def has_reader() -> bool:
 def opener(open_page: Callable[..., T]) -> Callable[..., T]:
     """Decorate a function that a notebook calls with the notebook's parameters.
 
-    The decorated function checks the parameters by its annotations. It raises LabError for a value
-    of a wrong type. It also raises LabError for a variable of the notebook that is not a parameter,
-    because papermill only warns about such variables. From then on, the notebook shows a LabError
-    as one sentence.
+    The decorated function raises LabError if the value of a parameter does not have the annotated
+    type. It also raises LabError if the notebook has a variable that is not a parameter, because
+    the user may have misspelt a parameter, and papermill only warns about this. After the call, the
+    notebook shows any LabError as one sentence without a traceback.
     """
     checked = validate_call(config=ConfigDict(strict=True, arbitrary_types_allowed=True))(open_page)
 
@@ -172,7 +179,7 @@ def opener(open_page: Callable[..., T]) -> Callable[..., T]:
 
 
 def _show_sentence(shell: Any, kind: type, error: LabError, _traceback: Any, **_: Any) -> None:
-    """Show an error as one sentence without a traceback; to papermill, the cell still fails."""
+    """Show an error as one sentence without a traceback. For papermill, the cell still fails."""
     shell._showtraceback(kind, error, [f"{kind.__name__}: {error}"])
 
 
@@ -197,7 +204,7 @@ class RunPage(Page):
                 f"In the trial {trial!r} the script and the probe sent different requests, which "
                 "cannot be compared: choose another trial."
             )
-        # type of a figure's subject -> the subject
+        # the arguments from which figures can be made, by their types
         self.subjects: dict[type, Any] = {
             Tables: self.tables,
             Case: self.case,
@@ -220,7 +227,7 @@ class RunPage(Page):
 
 @opener
 def open_report(run: str, trial: str | None = None) -> RunPage:
-    """Open a run for a notebook; with `trial`, open it for a notebook about this trial.
+    """Return the page about a run, for a notebook. With `trial`, the page is about this trial.
 
     `RunPage` explains the parameters.
     """
@@ -231,7 +238,7 @@ def open_report(run: str, trial: str | None = None) -> RunPage:
 def open_comparison(
     run_a: str, run_b: str, force: bool = False, fail_above: NonNegativeFloat | None = None
 ) -> Page:
-    """Compare run B with run A for a notebook.
+    """Return the page that compares run B with run A, for a notebook.
 
     Each run is given as an id, a path, `latest` or `sample`. With `force`, runs are compared even
     if their machines, tools or CPUs differ. A change for the worse is a regression if its whole
@@ -298,7 +305,7 @@ def _left_out(found: compare.RunComparison) -> Iterator[Block]:
 def open_history(
     runs: str, force: bool = False, fail_above: NonNegativeFloat | None = None
 ) -> Page:
-    """Follow the cells of several runs for a notebook.
+    """Return the page that follows cells over several runs, for a notebook.
 
     `runs` are ids, paths, `latest` or `sample`, separated by commas. `force` and `fail_above` mean
     the same as in `open_comparison`. Raise LabError in the same cases as `history.history`.

@@ -45,7 +45,7 @@ ELSEWHERE = (
 
 
 def loads(tables: Tables) -> Iterator[Block]:
-    """Yield tables with the means by load and server, notes on these means, and the findings."""
+    """Yield tables with the mean of each load and server, notes on missing values, and findings."""
     sheets = []
     notes = list[str]()
     more = summary.of_own_api(tables)
@@ -71,7 +71,7 @@ def loads(tables: Tables) -> Iterator[Block]:
 
 
 def _with_dagger(*sheets: TextTable) -> Iterator[Block]:
-    """Yield tables; if a table contains the dagger, also yield a note that explains it."""
+    """Yield tables, followed by a note on the dagger if a table contains it."""
     yield from sheets
     if any(
         NOT_RANKED in str(cell)
@@ -83,10 +83,10 @@ def _with_dagger(*sheets: TextTable) -> Iterator[Block]:
 
 
 def unknown(tables: Tables) -> Iterator[Block]:
-    """Yield sentences on what the run does not show.
+    """Yield sentences and a table on what the run does not show.
 
-    The sentences say which comparisons are missing and why, and how large the noise is. For each
-    load with an unknown limit, a sentence says why the limit is unknown.
+    The sentences say which comparisons are missing and why, and how large the noise is. The table
+    says for each load with an unknown limit why the limit is unknown.
     """
     yield Bullets(findings.unknown(tables))
     table = summary.summarize(tables)
@@ -130,7 +130,10 @@ def ratios_of_servers(tables: Tables) -> Iterator[Block]:
 
 
 def _warnings(tables: Tables) -> Bullets:
-    """Return the warnings of a run, folded behind one line; the list is empty without warnings."""
+    """Return the warnings of a run, folded behind a line that counts them.
+
+    The list is empty if there are no warnings.
+    """
     line = summary.warnings_line(tables)
     return Bullets(summary.warnings_of(tables), warn=True, folded=line)
 
@@ -159,7 +162,7 @@ def answer(tables: Tables) -> Iterator[Block]:
 
 
 def why(tables: Tables) -> Iterator[Block]:
-    """Yield, for each profiled load, sentences and tables on why servers differ in CPU time.
+    """Yield sentences and tables that say why servers differ in CPU time, for each profiled load.
 
     The sentences name the kinds of work on which a server spends more CPU time than another server.
     """
@@ -198,10 +201,9 @@ def _database_why(tables: Tables, load: str) -> Iterator[Block]:
 def flame_graphs(tables: Tables) -> Iterator[Block]:
     """Yield flame graphs of each profiled load.
 
-    The first flame graph of a load shows the difference of two servers. Then comes a flame graph
-    for each server.
-
-    The flame graphs of the load in the figure are open. The flame graphs of other loads are folded.
+    The first flame graph of a load shows the difference between two servers. Then comes a flame
+    graph for each server. The page shows the flame graphs of one load: the load that the figure of
+    kinds of work shows. The flame graphs of other loads are folded.
     """
     profiles = why_figures.profiles_of(tables)
     if profiles is None:
@@ -217,9 +219,10 @@ def flame_graphs(tables: Tables) -> Iterator[Block]:
 
 
 def rates(tables: Tables) -> Iterator[Block]:
-    """Yield the results of loads at constant arrival rates.
+    """Yield the results of sweeps and of searches.
 
-    The results are the knees, and the highest rates at which servers keep an objective.
+    A sweep gives the knee of each server. A search gives the highest rate at which each server
+    keeps an objective.
     """
     if not any(found.needs(tables) for found in charts("rates").values()):
         yield Paragraph(
@@ -249,10 +252,9 @@ def endpoints(tables: Tables) -> Iterator[Block]:
 
 
 def mixtures(tables: Tables) -> Iterator[Block]:
-    """Yield the requests of a script by group and by scenario.
+    """Yield a table of a script's requests by group, and a table by scenario.
 
-    Groups are shown only if there are several groups, and scenarios only if there are several
-    scenarios.
+    A table is left out if the run has no such rows.
     """
     sheets = [
         TextTable(found, f"By {by}", name=f"endpoints-by-{by}")
@@ -270,7 +272,7 @@ def checks(tables: Tables) -> Iterator[Block]:
 
 
 def thresholds(tables: Tables) -> Iterator[Block]:
-    """Yield the thresholds of an imported file's script, or a sentence that none is known."""
+    """Yield the thresholds of a script, or a sentence that no threshold is known."""
     found = script.thresholds_table(tables)
     if found.empty:
         yield Paragraph("No threshold is known. Give k6's summary by --summary, which has them.")
@@ -299,7 +301,7 @@ def failures(tables: Tables) -> Iterator[Block]:
 
 
 def verdicts(tables: Tables) -> Iterator[Block]:
-    """Yield a table with the count and the meaning of each verdict, and an example of a reason."""
+    """Yield a table with the count of each verdict, its meaning, and an example of its reason."""
     sealed = sealed_trials(tables.trials)
     if sealed.empty:
         yield Paragraph("No trial was sealed, so there is no verdict.")
@@ -328,9 +330,10 @@ def machine(tables: Tables) -> list[Block]:
 
 
 def claims_of(tables: Tables) -> Iterator[Block]:
-    """Yield the number of claims by outcome, and each published claim that this run can judge.
+    """Yield a sentence that counts the claims by outcome, and a table of the judged claims.
 
-    Yield nothing if the run has no load that a claim is about.
+    The table contains each published claim that this run can judge. Yield nothing if no cell that
+    repeats a published scenario has enough trials.
     """
     if not repeats(tables, FEWEST_TRIALS):
         return
@@ -351,7 +354,10 @@ def claims_of(tables: Tables) -> Iterator[Block]:
 
 
 def claims_answer(tables: Tables) -> Iterator[Block]:
-    """Yield the counts of claims that hold, fail or are undecided, and each claim with a reason."""
+    """Yield sentences that count claims and published numbers, and a table for each outcome.
+
+    A table contains each claim with this outcome, and the reason for the outcome.
+    """
     judged = judge_all(tables)
     rows = published_table.rows(tables)
     found = {row.number for row in rows if row.ours.trials}
@@ -373,7 +379,8 @@ def claims_answer(tables: Tables) -> Iterator[Block]:
 def _reason(judged: Judged) -> str:
     """Return the measured and the claimed value of a claim, and the reason for its outcome.
 
-    The most frequent remedy is left out, because a paragraph below the tables names it.
+    If the remedy is another run with the claim's load, it is left out, because a paragraph below
+    the tables names it.
     """
     if (
         judged.claim.range_words
@@ -447,7 +454,7 @@ def evidence_words(judged: Judged) -> Iterator[str]:
 # --- by their names -------------------------------------------------------------------------------
 
 OF_A_RUN: dict[str, Part] = {
-    # The findings in at most three sentences, and a line that unfolds to show the warnings.
+    # The most important findings, and a line that the reader can unfold to see the warnings.
     "answer": answer,
     "unknown": unknown,
     "loads": loads,
@@ -468,7 +475,7 @@ OF_A_RUN: dict[str, Part] = {
     "verdicts": verdicts,
     "machine": machine,
 }
-"""Name of a part of a run's pages -> function of the run's tables that returns its blocks."""
+"""Functions that make the parts of a run's pages from the run's tables, by the part's name."""
 OF_A_TRIAL: dict[str, Part] = {
     "trial": lambda case: [Paragraph(evidence.trial_words(case))],
     "generator": lambda case: [
@@ -491,14 +498,14 @@ OF_A_TRIAL: dict[str, Part] = {
         TextTable(evidence.evidence_table(case)),
     ],
 }
-"""Name of a part about one trial -> function of the trial that returns its blocks."""
+"""Functions that make the parts of a page about one trial from this trial, by the part's name."""
 
 
 def about(subject: Any, parts: Mapping[str, Part], nothing: str = "") -> dict[str, Part]:
-    """Return the parts bound to a subject, so that they can be called without the subject.
+    """Return the functions of `parts` with `subject` as their first argument.
 
-    If the subject is None, the first part shows the sentence `nothing`, and the other parts are
-    empty.
+    `subject` is the tables of a run, or a trial. If it is None, the first part shows the sentence
+    `nothing`, and the other parts are empty.
     """
     if subject is None:
         return {

@@ -1,6 +1,7 @@
-"""The page of the notebook about CPU spikes, with the spikes and the events of one trial.
+"""Define the page of the notebook about CPU spikes.
 
-If a reader uses the notebook interactively, the reader can choose the trial.
+The page shows the spikes and the events of one trial. A reader who uses the notebook interactively
+can choose another trial.
 """
 
 # mypy: allow-untyped-calls
@@ -33,7 +34,7 @@ from runner.store import replacing
 
 try:
     import ipywidgets as widgets
-# The extra `lab` installs this module. Without it, no page is interactive.
+# The extra `lab` of this project installs ipywidgets. Without ipywidgets, no page is interactive.
 except ModuleNotFoundError:
     widgets = None
 
@@ -57,7 +58,7 @@ PARTS: dict[str, parts.Part] = {
     ],
     "limits": lambda view: [Bullets(spike_words.limits(view))],
 }
-"""Name of a part about the trial -> function of the view that returns its blocks."""
+"""Functions that make the parts about the trial from its `View`, by the part's name."""
 
 
 class SpikePage(RunPage):
@@ -70,7 +71,8 @@ class SpikePage(RunPage):
     def __init__(self, run: str, trial: str, start_s: float, stop_s: float) -> None:
         super().__init__(run)
         self.live = has_reader() and widgets is not None
-        # Count the choices of the reader. Displays observe this count, so each choice updates them.
+        # The number of choices that the reader has made. What is shown observes this number, so
+        # each choice updates it.
         self._choices = widgets.IntText() if self.live else None
         self.survey = survey(self.tables)
         self.parts = {
@@ -143,18 +145,18 @@ class SpikePage(RunPage):
         display(self.controls)
 
     def show_part(self, name: str, *details: str) -> None:
-        """Show a part, so that it can be updated when the reader makes a choice."""
+        """Show a part of the page, which is updated when the reader chooses another trial."""
         self._in_place(partial(super().show_part, name, *details))
 
     def show_figure(self, name: str) -> None:
-        """Show a figure, so that it can be updated when the reader makes a choice."""
+        """Show a figure, which is updated when the reader chooses another trial."""
         self._in_place(partial(super().show_figure, name))
 
     def _in_place(self, render: Callable[[], None]) -> None:
-        """Call `render`.
+        """Call `render`, which shows something below the running cell.
 
-        If the page is live, call `render` again after each choice, so that its new output replaces
-        the old output.
+        If the page is live, call `render` again after each choice of the reader, so that the new
+        output replaces the old output.
         """
         if self._choices is None or self.view is None:
             render()
@@ -163,13 +165,16 @@ class SpikePage(RunPage):
 
     @cached_property
     def peaks(self) -> pd.DataFrame:
-        """The CPU peaks of all trials: first the spikes, the highest above its baseline on top."""
+        """The CPU spikes of all trials, followed by the peaks of trials without a spike.
+
+        Spikes are sorted by their height above the baseline.
+        """
         return peaks(self.tables)
 
     def windows(self) -> pd.DataFrame:
-        """Return a tidy frame of the trial, with a row per window of the sampler and per subject.
+        """Return a tidy frame of the trial, with a row for each subject in each window.
 
-        Raise LabError if the page shows no trial.
+        `runner.present.spikes.view.windows` describes the columns. Raise LabError if the page shows no trial.
         """
         if self.view is None:
             raise LabError(spike_words.NO_TRIAL_TO_LOOK_AT)
@@ -188,9 +193,10 @@ class SpikePage(RunPage):
             )
 
     def _control(self) -> Iterator[Block]:
-        """Yield a sentence and a table on how often each server of the run has spikes.
+        """Yield sentences and a table that say how often each server of the run has spikes.
 
-        Servers without garbage collection serve as the control.
+        They show if servers without a garbage collector have spikes, too. Such servers are the
+        control group.
         """
         if self.view is not None:
             yield Paragraph(spike_words.control_words(self.survey, self.view.case.trial_id))
@@ -218,7 +224,7 @@ class SpikePage(RunPage):
                 )
 
     def _in_spikes(self) -> Iterator[Block]:
-        """Yield, for each timeline of the run, the functions that ran in the timeline's spikes."""
+        """Yield the functions that ran in the spikes of each timeline of the run."""
         for timeline in timelines_of(self.tables):
             ran = what_ran(timeline)
             load = why_words.load_words(self.tables, timeline.load)
@@ -229,8 +235,9 @@ class SpikePage(RunPage):
     def show_picture(self, name: str, figure: Figure, alt: str) -> None:
         """Show a figure with its alternative text.
 
-        If the page is live, the figure `INTERACTIVE` is shown as a widget. Its panels zoom and pan
-        together, and the values under the pointer are shown below it (`format_coord`).
+        If the page is live, the figure named `INTERACTIVE` is shown as a widget. The panels of the
+        widget zoom and pan together. Below the panels, the widget shows the values under the
+        pointer (`format_coord`).
         """
         if not self.live or name != INTERACTIVE:
             super().show_picture(name, figure, alt)
@@ -260,11 +267,11 @@ class SpikePage(RunPage):
 
 @opener
 def open_spikes(run: str, trial: str = "", start_s: float = 0.0, stop_s: float = 0.0) -> SpikePage:
-    """Open a run for the notebook about CPU spikes.
+    """Return the page about the CPU spikes of a run, for a notebook.
 
-    If `trial` is empty, select the trial with the most prominent spike or, if there are no spikes,
-    the trial with the highest peak. The page shows the load from `start_s` to `stop_s`, or the
-    whole load if both are 0. Raise LabError in the same cases as `RunPage`, and also if the seconds
-    are outside the load.
+    If `trial` is empty, the page shows the trial whose highest spike has the most deviations or, if
+    there are no spikes, the trial with the highest peak. The page shows the load from `start_s` to
+    `stop_s`, or the whole load if both are 0. Raise LabError in the same cases as `RunPage`, and
+    also if `start_s` or `stop_s` is outside the load.
     """
     return SpikePage(run, trial, start_s, stop_s)
