@@ -1,1 +1,1 @@
-"""Put a run's results into words: summary, rankings with their certainty, warnings, evidence."""
+"""Put the results of a run into words: summary, findings, rankings, warnings and evidence."""

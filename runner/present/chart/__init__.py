@@ -1,4 +1,5 @@
-"""Represent each figure as a `Chart`, a frozen value with a tidy frame.
+"""Represent each figure as a `Chart`, which is a frozen value that contains a tidy frame.
 
-`drawing` draws a chart. `sentences` describes a chart in words and turns it into a table.
+The module `drawing` draws a chart. The module `sentences` describes a chart in words, and turns it
+into a table.
 """

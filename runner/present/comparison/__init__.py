@@ -1,1 +1,1 @@
-"""Decide whether two cells can be compared, and compute the result; used by all pages."""
+"""Decide if two cells can be compared, and compute the result of the comparison, for all pages."""

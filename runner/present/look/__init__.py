@@ -1,1 +1,1 @@
-"""Style, colours, themes, captions, markup and page layout, shared by all pages and figures."""
+"""Define what all pages and figures share: style, colours, captions, markup and page layout."""

@@ -213,7 +213,8 @@ def compilers(manifest: Manifest, servers: Sequence[str]) -> str:
 def database_place(manifest: Manifest) -> str:
     """Return a sentence that says how many CPUs PostgreSQL has, and if it shares them.
 
-    PostgreSQL may share its CPUs with the load generator. Return an empty text if PostgreSQL's CPUs are unknown.
+    PostgreSQL may share its CPUs with the load generator. Return an empty text if PostgreSQL's CPUs
+    are unknown.
     """
     cpus = manifest.placement.database
     if not cpus:

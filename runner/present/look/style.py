@@ -41,7 +41,7 @@ INK, SOFT, GREY = (
     "#444444",
     "#767676",
 )
-"""Three colours: of text, of captions, and of marks that do not belong to a server, such as axes."""
+"""Three colours: of text, of captions, and of marks that belong to no server, such as axes."""
 BEHIND, GRID = (
     "#CFCFCF",
     "#E6E6E6",
@@ -176,7 +176,7 @@ def heading(
 
 
 def short(name: str, longest: int = 16) -> str:
-    """Return a name with at most `longest` characters. A longer name is cut off with an ellipsis."""
+    """Return a name with at most `longest` characters; a longer name ends with an ellipsis."""
     return name if len(name) <= longest else name[: longest - 1] + "…"
 
 

@@ -174,7 +174,8 @@ class SpikePage(RunPage):
     def windows(self) -> pd.DataFrame:
         """Return a tidy frame of the trial, with a row for each subject in each window.
 
-        `runner.present.spikes.view.windows` describes the columns. Raise LabError if the page shows no trial.
+        `runner.present.spikes.view.windows` describes the columns. Raise LabError if the page shows
+        no trial.
         """
         if self.view is None:
             raise LabError(spike_words.NO_TRIAL_TO_LOOK_AT)

@@ -1,1 +1,1 @@
-"""Find and draw spikes of CPU use, name causes, and test which events coincide with spikes."""
+"""Find and draw spikes of CPU use, name their causes, and test which events coincide with them."""

@@ -1,1 +1,1 @@
-"""Compute intervals, tests, ranks and bands with pure functions of numbers."""
+"""Compute confidence intervals, tests and rankings, with functions that depend only on numbers."""
