@@ -197,7 +197,7 @@ def law_words(case: Case) -> str:
 
 
 def cpu_words(case: Case) -> str:
-    """Return a sentence with the share of its CPUs that each of server and generator used."""
+    """Return a sentence that says what percentage of their CPUs server and generator used."""
     used = {
         side: 100 * float(case.row[f"{side}_cpu_mean_pct"]) / case.given(side)
         for side in ("server", "generator")
@@ -216,10 +216,10 @@ def cpu_words(case: Case) -> str:
 def servers_table(case: Case) -> pd.DataFrame:
     """Return a table of all servers of the run under the case's load, as texts.
 
-    The values are means of the compared trials. A reader sees in the table that the measured mean
-    response time equals users divided by rate, as Little's law says, while the probe's median and
-    the CPU time per request differ from it. A quantity that is unknown for all servers has no
-    column.
+    The values are means of the compared trials. Two columns are equal because of Little's law: the
+    mean response time, and the number of users divided by the rate. The law does not determine the
+    probe's median and the CPU time per request, which are in the table, too. A quantity that is
+    unknown for all servers has no column.
     """
     rows = []
     for server, trials in compared(case.tables, case.peers).groupby("server", sort=True):
@@ -306,7 +306,7 @@ WEIGHED = {
 """The words for the values of some columns of the trials, by column.
 
 CPU use of other programs counts only from 20 % of a core. Smaller values prove nothing, because the
-kernel counts CPU time in ticks. In 97 % of the trials in `data/`, the value is below 20 %.
+kernel counts CPU time in ticks. In 97 % of the trials in this repository, the value is below 20 %.
 """
 
 

@@ -58,7 +58,7 @@ class Finding:
 
     sentence: str
     is_first: bool = False
-    """True if the first screen of the report shows this finding before any finding with False."""
+    """True if this finding is among those that are chosen first for the report's first screen."""
 
 
 @lru_cache(maxsize=4)
@@ -93,7 +93,7 @@ def first_screen(tables: Tables) -> tuple[str, ...]:
     These findings are about the requests per second, the CPU time per request, and the response
     times at a rate that all servers sustain. If the run compares two servers, their requests per
     second are compared under one load. If the run compares more servers, the finding gives the
-    range of each ratio over all loads, because a list of all rates would be too long. If one of
+    range of each ratio over all loads, so that each pair of servers has only one range. If one of
     these findings is missing, the next finding of the run takes its place.
     """
     return tuple(each.sentence for each in _shown_first(tables))

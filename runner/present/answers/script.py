@@ -33,8 +33,8 @@ TAIL = 0.01
 CHANCE = 0.01
 """Significance level of the statement that an endpoint makes the tail.
 
-The statement is made only if the probability is at most this level that chance alone puts as many
-of the endpoint's requests among the slowest requests.
+Chance alone could put many of an endpoint's requests among the slowest requests. The statement is
+made only if the probability of this is at most this level.
 """
 
 

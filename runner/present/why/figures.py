@@ -41,7 +41,7 @@ def databases_of(tables: Tables) -> Profiles | None:
 
 
 def is_profiled(tables: Tables) -> bool:
-    """Return whether a run has profiles."""
+    """Return True if a run has profiles."""
     return profiles_of(tables) is not None
 
 
