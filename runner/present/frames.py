@@ -372,7 +372,7 @@ def _typed(frame: pd.DataFrame, table: str) -> pd.DataFrame:
         if each.type != "string" and (each.optional or table == "trials")
     ]
     typed = whole.assign(**{name: as_floats(whole[name]) for name in numbers})
-    return typed.copy()  # copy into a few large blocks, so that adding columns is cheap
+    return typed.copy()  # the copy has few large blocks of memory, so adding columns is cheap
 
 
 def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:

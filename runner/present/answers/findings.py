@@ -229,7 +229,7 @@ def best_known_load(known: pd.DataFrame, sealed: pd.DataFrame) -> Row | None:
 
 
 def _rates_compared(known: pd.DataFrame, sealed: pd.DataFrame) -> list[dict[Hashable, Any]]:
-    """Return the ratios of requests/s under the load of `best_known_load`."""
+    """Return the ratios of requests/s under the load that `best_known_load` chooses."""
     row = best_known_load(known, sealed)
     if row is None:
         return []

@@ -1,4 +1,4 @@
-"""Results on inserts: the fastest server, CPU use, limits, and the smallest pool that suffices."""
+"""Put a run's results on inserts into words: ranking, CPU use, limits, and sufficient pools."""
 
 from dataclasses import dataclass
 from itertools import groupby
@@ -163,7 +163,10 @@ def _database(table: pd.DataFrame) -> str:
 
 
 def _enough(loop: str, servers: list[ServerLoad]) -> str:
-    """Return a sentence with the smallest pool size of each server that is as fast as any size."""
+    """Return a sentence with the smallest pool size that suffices for each server.
+
+    A pool size suffices if no other size is significantly faster.
+    """
     found = {cell.server: smallest_pool(cell.trials) for cell in servers}
     known = {server: pool for server, pool in found.items() if pool}
     why = (

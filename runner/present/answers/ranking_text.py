@@ -38,7 +38,7 @@ class Standing:
     samples: dict[str, Sample]
     ranking: Ranking | None
     sign: str  # `<` or `>`, printed between two servers that differ, with the better server first
-    noise: str  # a clause with the noise floor and the labels it is from; empty without two labels
+    noise: str  # a clause on the noise floor; empty if no server ran under two labels
 
     def words(self, quantity: str) -> str:
         """Return the servers from best to worst, each with its ratio to the server before it.

@@ -247,7 +247,7 @@ class _Ahead:
 
 
 def _times_ahead(story: Story, load: str) -> _Ahead:
-    """Return the base's requests/s under a load divided by those of each other server."""
+    """Return the ratios of the base's requests/s to each other server's, under a load."""
     known = findings.known_ratios(story.tables)
     pairs = known[known["quantity"].eq(THROUGHPUT.name) & known["load"].eq(load)]
     times = {str(pair["server"]): ratios.words(pair) for pair in pairs.to_dict("records")}

@@ -47,7 +47,7 @@ NUDGE = 1.045
 Without this shift, servers with equal ranges would hide each other.
 """
 SPARE = 1.08
-"""Factor by which the y axis extends beyond the highest value."""
+"""Factor by which a linear y axis extends beyond the highest value."""
 SPARE_LOG = 1.3
 """Factor by which a logarithmic y axis extends beyond the highest value."""
 Grid = Sequence[Sequence[Axes]]

@@ -1,4 +1,4 @@
-"""Decide if a quantity of a cell describes the server, or find the obstacle; used by all pages."""
+"""Decide if a quantity of a cell describes the server, and find the obstacle if it does not."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ SAME_LOAD = (
     "database_share",
     "idle",
 )
-"""Columns that are equal for two loads that differ only in the server's share of a core."""
+"""Columns in which two loads are equal if they differ only in the server's share of a core."""
 LINEAR = (
     "A share of a core can stand for a whole core if the rate on the share, divided by the share, "
     "is equal to the rate on the whole core (a ratio of 1). The table has only servers that were "

@@ -81,7 +81,7 @@ class SearchOutcome:
 
 
 def outcome(steps: pd.DataFrame) -> SearchOutcome:
-    """Return the result of one search; `steps` are its sealed steps."""
+    """Return the result of one search, given its sealed steps."""
     known = bracket(zip(steps["rate_rps"].astype(float), steps["objective_kept"] == 1, strict=True))
     if math.isinf(known.broken_rps):
         return SearchOutcome(known.kept_rps, math.inf, RANGE_ENDS, math.nan)

@@ -25,7 +25,7 @@ CPU = Axis("CPU, %", "CPU in % of a core", " %")
 FINE_S = 0.1
 """Bin width of the throughput table, in seconds."""
 SECOND_S = 1.0
-"""Bin width of other series, in seconds."""
+"""Bin width of series that are not in bins of `FINE_S`, in seconds."""
 SHORT_LOAD_S = 20.0
 """A load that is shorter than this many seconds has bins of `FINE_S` instead of `SECOND_S`."""
 BINS = f"means over {SECOND_S:g} s ({FINE_S:g} s where a trial is under {SHORT_LOAD_S:g} s)"
@@ -158,7 +158,7 @@ def _each(
 
 
 def _within(points: pd.DataFrame, trials: pd.DataFrame, width_s: float = SECOND_S) -> pd.DataFrame:
-    """Return the points of `trials` whose bins end within the trial's load."""
+    """Return those of `points` that belong to `trials` and whose bins end within the load."""
     # Convert the types, because the columns of an empty frame may have other types.
     points = points[TIMELINE_COLUMNS].astype({"t_s": float, "value": float})
     ends = points["trial_id"].map(trials.set_index("trial_id")["duration_s"]).astype(float)

@@ -25,7 +25,7 @@ FEWEST_OF_QUARTILES = 4
 With fewer trials, the band reaches from minimum to maximum.
 """
 MIDDLE = (0.25, 0.75)
-"""The quantiles from which and to which a band reaches if there are enough trials."""
+"""The two quantiles between which a band is drawn if there are enough trials."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Print quantities and ratios with intervals as a person would write them."""
+"""Write quantities, and ratios with their intervals, as text."""
 
 import math
 

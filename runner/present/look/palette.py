@@ -25,7 +25,7 @@ NIGHT = "#15171C"  # background of a dark page
 
 @dataclass(frozen=True)
 class Identity:
-    """Look of one server in all figures of a run.
+    """The look of one server in all figures of a run.
 
     `color` is used on a light page, and `dark` replaces it on a dark page.
     """
@@ -62,7 +62,7 @@ people without blue cones, any two colours differ by at least 16 (Machado, Olive
 """
 REFERENCE = Identity("#4D4D4D", "#BDBFC4", "x", DOTS)
 PROBE = Identity("#767676", "#97999D", "", (0, (3.2, 1.4)))
-"""Look of the probe, and of everything else that does not belong to a server."""
+"""The look of the probe, and of everything else that does not belong to a server."""
 FAMILIES = {
     "rust": (("#A34929", "#E0997D"), ("#CF7B58", "#FFC5B7"), ("#5C0A0A", "#D0605A")),
     "go": (("#6C7EC9", "#99A3E1"), ("#1C3A6B", "#E2E0FF"), ("#2A8B9F", "#5EB3C5")),

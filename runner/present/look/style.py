@@ -1,4 +1,4 @@
-"""Style figures: sizes, panels, round ticks, labels, and reproducible files."""
+"""Define how figures look (sizes, panels, round ticks, labels), and write reproducible files."""
 
 import functools
 import io
@@ -27,13 +27,19 @@ from runner.store import replacing
 
 WIDTH_IN = 7.0
 PNG_DPI = 200  # two pixels per CSS pixel, if the figure is 700 CSS pixels wide
-TALLEST_IN = 16.0  # 1,600 pixels on a page 700 pixels wide
+TALLEST_IN = 16.0  # maximum height: 1,600 pixels if the figure is 700 pixels wide
 LEAST_OF_PANEL = 0.4
-"""The panels of a figure that would be too tall are drawn lower, but not below this share."""
+"""Smallest share of their height to which the panels of a figure may shrink.
+
+Panels shrink only if the figure would be higher than `TALLEST_IN`.
+"""
 TITLE_PT = 15.5
 TEXT_PT = 12.5
 SMALL_PT = 12.0
-"""Smallest font size in figures. On a phone that is 390 pixels wide, it is 9.3 pixels."""
+"""Smallest font size in figures.
+
+On a phone that is 390 pixels wide, letters of this size are 9.3 pixels high.
+"""
 LINE = 1.3  # line height as a multiple of the font size
 LINE_IN = SMALL_PT * LINE / 72
 INK, SOFT, GREY = (

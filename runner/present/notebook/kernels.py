@@ -124,7 +124,7 @@ class Kernels:
 
 @dataclass(frozen=True)
 class _LockedFolder:
-    """A folder for sockets that this process has locked."""
+    """A folder for sockets, which this process has locked."""
 
     path: Path
     lock: int

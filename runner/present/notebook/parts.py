@@ -282,7 +282,10 @@ def thresholds(tables: Tables) -> Iterator[Block]:
 
 
 def metrics(tables: Tables) -> Iterator[Block]:
-    """Yield the metrics of an imported file that are not about HTTP requests."""
+    """Yield a table of a script's metrics that are not about HTTP requests.
+
+    If there are no such metrics, yield a sentence that says so.
+    """
     found = script.metrics_table(tables)
     if found.empty:
         yield Paragraph("There is no metric of the script's own.")

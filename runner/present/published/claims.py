@@ -1,4 +1,4 @@
-"""The published claims, read from claims.toml."""
+"""Read the published claims from claims.toml."""
 
 import math
 from collections.abc import Collection

@@ -29,7 +29,7 @@ from runner.present.statistics.inference import geometric_mean
 
 
 class Number(NamedTuple):
-    """A published number: a row of data/published.csv, with its columns."""
+    """A published number, which is a row of data/published.csv."""
 
     source: str
     year: int

@@ -129,6 +129,6 @@ TIMELINES = {
     catalogue.P90_UNSTEADINESS.name: Timeline(_P90, _unsteadiness),
     catalogue.CPU_UNSTEADINESS.name: Timeline(_CPU, _unsteadiness),
 }
-"""The computation of each quantity that has no column in the trials table, by its name."""
+"""The computations of the quantities that have no column in the trials table, by quantity."""
 CLAIM_QUANTITIES = {quantity.name: quantity for quantity in catalogue.OF_A_CLAIM}
 """The quantities that claims.toml can name, by name."""

@@ -103,7 +103,7 @@ def postgres_not_the_limit(tables: Tables) -> Outcome:
     elif missing:
         found = ABSENT
         why = f"this run has no inserts of {joined(missing)}"
-    elif count or not used.high < 90:  # verdicts call the database the limit from 90 % of its CPUs
+    elif count or not used.high < 90:  # in verdicts, the database is the limit from 90 % CPU use
         where = (
             f"in {count} of {plural(len(sealed), 'trial')} the limit was the database or is unknown"
         )

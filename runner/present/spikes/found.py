@@ -176,7 +176,10 @@ class Track:
 
     @property
     def settled_s(self) -> float:
-        """How many seconds of the load count, which is 0 if the load is too short for spikes."""
+        """Length of the part of the load in which spikes count, in seconds.
+
+        It is 0 if there were too few windows to look for spikes.
+        """
         length_s = self.windows.end_s - self.windows.start_s
         return float(length_s[self.settled].sum()) if math.isfinite(self.deviation) else 0.0
 

@@ -121,7 +121,7 @@ def _lanes(timeline: Timeline, spikes: Sequence[Ran]) -> list[_Lane]:
 
 
 def _runs(samples: pd.DataFrame, function: str) -> pd.Series[bool]:
-    """Return a mask of the samples that have a function in their call stack."""
+    """Return a mask of the samples whose call stack contains a function."""
     return (";" + samples["stack"] + ";").str.contains(f";{function};", regex=False)
 
 

@@ -26,7 +26,7 @@ INFORMATION = "–"
 
 @dataclass(frozen=True)
 class Compared:
-    """The rows of a run, with the names of its commits."""
+    """The result of a run of two commits: its rows, the names of the commits, and its settings."""
 
     base: str
     head: str

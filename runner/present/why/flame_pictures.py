@@ -53,7 +53,7 @@ class Box:
     y: float
     width: float
     kind: str
-    """Class of the style sheet: `kernel`, `program`, `less`, `same` or `more`."""
+    """The rectangle's class in the style sheet: `kernel`, `program`, `less`, `same` or `more`."""
     label: str
     title: str
 

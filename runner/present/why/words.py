@@ -44,7 +44,7 @@ MOST_MISSED = 0.05
 This is the largest difference without a remark, as a share of the kernel's count.
 """
 LEAST_US = 0.05
-"""A sentence names a kind of work only if servers differ in it by this many µs per request."""
+"""A sentence names a kind of work only if its difference is at least this many µs per request."""
 
 
 def load_words(tables: Tables, load: str) -> str:
