@@ -137,7 +137,10 @@ class Chart:
     nor `facets` are given, the heading of each panel is the panel's name.
     """
     facets: tuple[Facet, ...] = ()
-    """One facet per panel and server. It is empty if the servers of a load share a panel."""
+    """The facets, one for each panel and server.
+
+    There are none if the servers of a load share a panel.
+    """
     dashed: str = ""  # the series drawn as a dashed black line, such as the offered rate
     kind: str = "Line chart"
     statistic: str = "median of the trials"

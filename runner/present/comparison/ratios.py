@@ -49,7 +49,7 @@ from runner.verdict.limits import Cause
 YARDSTICKS = ("nginx",)
 """Servers that only answer with fixed bodies. Their rates show how much the machine can do.
 
-Other servers are compared with a yardstick as the base only if the run has no better base.
+A yardstick is not the base of a comparison if any other server ran under the load.
 """
 FRAME_COLUMNS = (
     "quantity",

@@ -18,7 +18,7 @@ from runner.present.frames import Case, probed
 from runner.present.look import captions, palette, style
 from runner.present.look.numbers import number
 
-BIN = math.log(1.01) * 10  # logarithm of the ratio of a bin's borders, which is 1.105
+BIN = math.log(1.01) * 10  # logarithm of the ratio (1.105) of a bin's two borders
 PROBE = "probe"
 SHARE = "share of the requests"
 TIMES = "over time"

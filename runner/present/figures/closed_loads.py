@@ -52,7 +52,8 @@ MS = Axis("latency, ms (log scale)", "response time at saturation in ms", " ms",
 STEADY_PCT = 85.0
 """The title says that a server slows down if its rate falls below this percentage.
 
-It is the rate in the last third of the load, in percent of the rate in the middle third.
+The rate in the last third of the load is compared with the rate in the middle third, which is
+100 %.
 """
 
 

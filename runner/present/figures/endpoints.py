@@ -1,6 +1,7 @@
 """Make the figures of a k6 script.
 
-They show the response times of its endpoints, and failed requests and users over time.
+The figures show the response times of the script's endpoints, and failed requests and users over
+time.
 """
 
 from __future__ import annotations

@@ -73,9 +73,9 @@ def parts_of(tables: Tables, trials: pd.DataFrame) -> list[Part]:
 
 
 def bin_width(parts: list[Part]) -> float:
-    """Return the largest bin width, in seconds, with which the shortest part has ten bins.
+    """Return the largest bin width, in seconds, with which the shortest part has ten bins or more.
 
-    The width is at most 1 s and at least 0.1 s.
+    The width is 1, 0.5, 0.2 or 0.1 s. If a part is too short for ten bins of 0.1 s, it has fewer.
     """
     shortest_s = min(part.end_s - part.begin_s for part in parts)
     return next((width for width in (1.0, 0.5, 0.2) if shortest_s >= 10 * width), 0.1)

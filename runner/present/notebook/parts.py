@@ -254,7 +254,8 @@ def endpoints(tables: Tables) -> Iterator[Block]:
 def mixtures(tables: Tables) -> Iterator[Block]:
     """Yield a table of a script's requests by group, and a table by scenario.
 
-    A table is left out if the run has no such rows.
+    The first table is left out unless the script has several groups, and the second table is left
+    out unless it has several scenarios.
     """
     sheets = [
         TextTable(found, f"By {by}", name=f"endpoints-by-{by}")

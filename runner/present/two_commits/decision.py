@@ -25,7 +25,7 @@ LATER_LOOKS = (*LOOKS, 25, 30, 36, 43, 52, 62, 75, 90, 108, 130, 156, 187)
 After the first five numbers, each number is about a fifth larger than the number before it.
 """
 CONFIRMING = 4
-"""The next sessions after a suspicion, this many, decide if the suspicion is confirmed."""
+"""A suspicion is confirmed or dropped after this many further sessions."""
 SUSPICION_ALPHA = 0.05
 """Two-sided significance level of a suspicion at each interim look.
 
