@@ -297,7 +297,7 @@ def _kept(run: RunFolder, _stamps: tuple[tuple[int, int, int], ...]) -> Tables:
 
 
 def read_table(run: RunFolder, name: str) -> pd.DataFrame:
-    """Return a table of a run other than those in `Tables`, by its name.
+    """Read a further table of a run, which is not in `Tables`, by the table's name.
 
     Return a table without rows if the run has no such table. Raise LabError if the table is damaged
     or lacks a column.

@@ -321,7 +321,7 @@ def unsealed(trials: pd.DataFrame, noun: str) -> str:
 
 
 def printable(name: str) -> str:
-    """Return a function's name with each character replaced that is not printable.
+    """Return a function's name in which U+FFFD replaces each character that is not printable.
 
     A page could not show such a character, or the character would hide other characters.
     """

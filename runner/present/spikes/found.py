@@ -248,12 +248,12 @@ def runs(above: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
 
 
 def beyond_chance(lengths: NDArray[np.int64], windows: int, fewest: int) -> int:
-    """Return the minimum length of runs from which chance does not explain them.
+    """Return the shortest length of runs that chance does not explain; it is at least `fewest`.
 
     A run consists of consecutive windows above the limit. There are significantly more runs of the
     returned length or longer than there would be if each window exceeded the limit independently
-    of the others. The result is at least `fewest`. `lengths` are the lengths of all runs, including
-    runs of a single window, and `windows` is the number of all windows.
+    of the others. `lengths` are the lengths of all runs, including runs of a single window, and
+    `windows` is the number of all windows.
     """
     often = (1 - math.sqrt(max(0.0, 1 - 4 * len(lengths) / windows))) / 2
     while long := int((lengths >= fewest).sum()):

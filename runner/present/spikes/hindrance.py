@@ -24,7 +24,7 @@ With this floor, a stretch is found only if at least 20 % of its time is lost. A
 be pointless, because the kernel counts stolen time in steps of 10 ms.
 """
 WAITED_FLOOR_PCT = 1.0
-"""The deviation of the time that a server waits for a CPU is never below this floor, in %.
+"""The deviation of the time spent waiting for a CPU is never below this floor, in % of the time.
 
 With this floor, a stretch is found only if at least 5 % of its time is lost. The floor can be
 smaller than that of stolen time, because waiting time is counted in nanoseconds. It must be
