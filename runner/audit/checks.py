@@ -689,7 +689,8 @@ def _equal_rows(rows: pd.DataFrame) -> Iterator[Finding]:
 def _repeated_counts(rows: pd.DataFrame) -> Iterator[Finding]:
     """Yield findings about rows with equal count, mean and maximum, but different rates."""
     counts = ["requests", "mean_ms", "max_ms"]
-    is_fine = rows["mean_ms"] >= COARSE * _slack_ms(rows)  # smaller means may be equal by chance
+    # A mean that is lower may equal another one by rounding alone.
+    is_fine = rows["mean_ms"] >= COARSE * _slack_ms(rows)
     known = rows[is_fine & (rows["requests"] * 10 >= DIGITS)].dropna(subset=[*counts, "rate"])
     for _, group in known.groupby(counts, sort=False):
         if group["rate"].nunique() > 1:

@@ -1007,7 +1007,7 @@ class _Pairing:
         return is_other
 
     def _take_set_up_apart(self, requests: _Requests) -> NDArray[np.bool_]:
-        """Return a mask of the requests of setup() and teardown(), and mark them by SET_UP_PORT."""
+        """Return a mask of the requests of setup() and teardown(), and set their port."""
         groups = np.array([label.group in SET_UP_GROUPS for label in self.tally.labels])
         is_set_up = groups[requests.kept["label"]]
         requests.kept["port"][is_set_up] = SET_UP_PORT

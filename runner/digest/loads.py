@@ -79,7 +79,7 @@ def part(run: RunFolder, table: str, trial_id: str) -> Path:
 
 
 def parts_of_script(run: RunFolder, trial: Trial) -> dict[str, Path]:
-    """Return the paths of a trial's parts of the tables of a user's script."""
+    """Return the path of a trial's part of each table that exists only for users' scripts."""
     return {name: part(run, name, trial.trial_id) for name in OF_SCRIPTS}
 
 

@@ -120,8 +120,8 @@ def remedy(problem: str) -> str:
     if problem == NO_STATES:
         return f"{said}takes to wake: compare servers at many connections."
     how = (
-        "Run the lab as root, or allow it: `sudo chmod o+w /dev/cpu_dma_latency` until the next "
-        "boot."
+        "Run the lab as root, or let every user keep the CPUs awake until the next boot: "
+        "`sudo chmod o+w /dev/cpu_dma_latency`."
     )
     return f"{said}takes to wake. {how}"
 

@@ -52,7 +52,7 @@ def set_up(name: str, report: Callable[[Step], None] = lambda _: None) -> Tool:
     program of this name, or if the set-up fails.
     """
     if name not in SCRIPTS:
-        raise LabError(f"The lab sets up no {name!r}: choose from {', '.join(SCRIPTS)}.")
+        raise LabError(f"The lab cannot set up {name!r}: choose from {', '.join(SCRIPTS)}.")
     found = find_tool(name)
     if found is not None and found.unfit is None and found.path.parent != places().tools:
         return found

@@ -222,7 +222,7 @@ class Evidence:
 
     @property
     def limited(self) -> bool:
-        """True if a quota gave the server less than its CPUs."""
+        """True if a quota gave the server less CPU time than its CPUs have."""
         return self.share < 1 or self.foreign_quota
 
     @property

@@ -127,7 +127,7 @@ def stock_k6_p50_ms(folder: Path, url, costly):
 
 
 def alone_rps(costly):
-    """Return the requests per second of a server that wrk measures alone, without the lab."""
+    """Return the rate of a server in requests/s, as wrk measures it without the lab."""
     with serving(costly.cost_ms) as url:
         return wrk_rps(url, costly.closed_s)
 
@@ -162,9 +162,9 @@ def closed(alone_before, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def alone(alone_before, closed):
-    """Return the requests per second of each server that wrk measures alone.
+    """Return the rate of each server in requests/s, as wrk measures it without the lab.
 
-    This is the mean of a measurement before and a measurement after the lab's loads.
+    The rate is the mean of two measurements, one before and one after the lab's loads.
     """
     return {
         costly: (before_rps + alone_rps(costly)) / 2 for costly, before_rps in alone_before.items()

@@ -54,7 +54,7 @@ def range_words(case: Case) -> str:
     if len(medians_ms) < 2:
         return ""
     return (
-        f"In the {len(medians_ms)} trials of this server under this load {case.tool}'s median was "
+        f"In the {len(medians_ms)} trials of this server under this load, {case.tool}'s median was "
         f"{number(medians_ms.min())} to {number(medians_ms.max())} ms."
     )
 
@@ -296,8 +296,8 @@ WEIGHED = {
     "pool_exhausted_pct": Weighed(
         "all connections of the pool in use",
         " % of the time",
-        "no request waited for one",
-        "meanwhile requests waited for one",
+        "no request waited for a connection",
+        "meanwhile requests waited for a connection",
     ),
     "probe_cpu_mean_pct": Weighed(
         "CPU of the probe", " % of a core", "what asking cost", "what asking cost"

@@ -64,9 +64,10 @@ class SearchOutcome:
     low_rps: float
     """The highest rate at which the server kept the objective. It is 0 if there is no such rate."""
     high_rps: float
-    """The lowest rate at which the objective was broken, if the server itself was the reason.
+    """An upper bound of the highest rate at which the server keeps the objective.
 
-    Otherwise the rate is infinite, because the server's highest rate is not known to be lower.
+    The bound is the lowest rate at which the objective was broken, if the server was the reason.
+    Otherwise no bound is known, and the value is infinite.
     """
     limit: str
     """The limit of the step with the lowest rate at which the objective was broken.

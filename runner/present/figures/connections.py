@@ -145,10 +145,11 @@ def _draw(chart: Chart, *, best_is_highest: bool) -> Figure:
 
 
 def _groups(frame: pd.DataFrame, *, best_is_highest: bool) -> list[DotGroup]:
-    """Return a row of panels for each workload and number of connections.
+    """Return rows of panels.
 
-    A row has a panel for each connection mode. If a mode has several loads with the same number of
-    connections, which differ in their quotas, each of these loads has its own row.
+    Usually there is one row for each workload and number of connections, with a panel for each
+    connection mode. If a mode has several such loads, which then differ in their terms (such as
+    quotas), there are as many rows as the mode with the most loads has.
     """
     modes = [mode for mode in MODES if frame["mode"].eq(mode).any()]
     by_load = {

@@ -47,12 +47,12 @@ INK, SOFT, GREY = (
     "#444444",
     "#767676",
 )
-"""Three colours: of text, of captions, and of marks that belong to no server, such as axes."""
+"""Three colours: for text, for captions, and for marks that belong to no server, such as axes."""
 BEHIND, GRID = (
     "#CFCFCF",
     "#E6E6E6",
 )
-"""Two colours: of the lines of other servers behind a panel's own server, and of the grid."""
+"""Two colours: for what stands behind the data (other servers' lines, rules), and for the grid."""
 HINTING = 1.03
 """Factor by which drawn text may be wider than computed, because letters start on whole pixels."""
 STEPS = ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))  # sets of ticks in a decade, finest first

@@ -52,7 +52,8 @@ def beside_ours(tables: Tables) -> Chart:
                 found.append(_ratio(tables, go, rust))
     known = [each for each in found if each.row.marks]
     if not known:
-        return empty(BESIDE, "This run has no load and pair of servers that a source compares.")
+        none = "This run has no numbers of a Rust and a Go server that a source compares."
+        return empty(BESIDE, none)
     groups: dict[str, list[forest.ForestRow]] = {}
     for each in sorted(known, key=lambda each: each.place):
         groups.setdefault(each.group, []).append(each.row)

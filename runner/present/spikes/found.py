@@ -53,7 +53,7 @@ FEWEST_WINDOWS = 2
 FLOOR_PCT = 2.0
 """The deviation of CPU use is never below this floor, in % of a core.
 
-With this floor, a spike is at least 10 % of a core high.
+Therefore the height of a spike is at least LIMIT * FLOOR_PCT, which is 10 % of a core.
 """
 NORMAL = 1.4826
 """Ratio of the standard deviation to the MAD (median absolute deviation) of normal noise."""

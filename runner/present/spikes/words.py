@@ -244,7 +244,8 @@ def _on_short_and_long(view: View) -> str:
     return (
         f"Bursts of less than {server.fewest} windows ({server.fewest * window_s:.2g} s) are too "
         f"short to count, and are seen as peaks only. What lasts longer than {longest_s:.2g} s is "
-        f"a level, not a spike. A spike is at least {LIMIT * FLOOR_PCT:g} % of a core high."
+        f"a level, not a spike. The height of a spike is at least {LIMIT * FLOOR_PCT:g} % of a "
+        "core."
     )
 
 

@@ -206,9 +206,10 @@ FAULTS = [
 
 @pytest.fixture
 def sound(chromium: Any, tmp_path: Path) -> Callable[[str], Any]:
-    """Return a function that opens a sound page with something added to it.
+    """Return a function that opens a page without faults, with the given HTML added to its body.
 
-    The function returns playwright's page, and the addresses that the page asks for.
+    The function returns a context manager. It yields playwright's page, and the list of the
+    addresses that the page requests.
     """
 
     def open_page(more: str) -> Any:

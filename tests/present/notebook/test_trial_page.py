@@ -95,7 +95,7 @@ def test_one_extreme_trial_is_not_shown_for_its_server() -> None:
     found = choose(replace(tables, trials=three))
     assert found is not None and found.trial_id == "middle"
     assert evidence.range_words(found) == (
-        "In the 3 trials of this server under this load k6's median was 10.0 to 900 ms."
+        "In the 3 trials of this server under this load, k6's median was 10.0 to 900 ms."
     )
 
 

@@ -36,10 +36,11 @@ def asked() -> str:
 
 
 def pause(state: str, most_s: float = 30.0) -> None:
-    """If the fault is `pause-STATE`, wait until the file `fault` changes.
+    """If the fault is `pause-STATE`, wait until the file `fault` changes, or `most_s` have passed.
 
-    Before waiting, copy the file `fault` to `paused`. If `paused` is already such a copy, do not
-    wait again: the trial is a repetition, because the machine disturbed the first attempt.
+    First copy `fault` to the file `paused`, which tells the test that the program waits. If this
+    copy exists already, the fault has paused an earlier attempt at the trial. The lab then repeats
+    the trial because the machine disturbed that attempt, so do not wait again.
     """
     file = ASKED.read_text() if ASKED.exists() else ""
     if asked() != f"pause-{state}" or (PAUSED.exists() and PAUSED.read_text() == file):
