@@ -74,12 +74,12 @@ def _rate(row: pd.Series, bins: pd.DataFrame) -> float:
 
 
 def capacity(run: RunFolder, servers: Sequence[str], workload: Workload) -> float:
-    """Return how many requests/s the slowest of the servers can answer on one core.
+    """Return the rate, in requests/s, that the slowest of the servers reaches on one core.
 
-    The requests are requests for the workload's path. Only a closed keep-alive load whose limit was
-    the server shows the server's capacity. The rate of each such load is divided by the server's
-    share of a core, and the server's capacity is the median of the results. Raise LabError if one
-    of the servers has no such load.
+    All requests are for the workload's path. Only a closed keep-alive load whose limit was the
+    server shows the server's capacity. The rate of each such load is divided by the share of a core
+    that the lab gave the server, and the server's capacity is the median of the results. Raise
+    LabError if one of the servers has no such load.
     """
     found: dict[str, list[float]] = defaultdict(list)
     for record in run.records():

@@ -99,10 +99,9 @@ def to_hgrm(upper_ms: ArrayLike, counts: ArrayLike) -> str:
     """Return a histogram in HdrHistogram's text form (`.hgrm`), with values in ms.
 
     Each non-empty bucket has a line. The value in the line is the upper bound of the bucket, so the
-    value is at most 1 % too high. The mean is computed
-    from the middles of the buckets. The format is that of outputPercentileDistribution in
-    HdrHistogram 2.1, which HdrHistogram's plotter reads. Raise ValueError if the histogram is
-    empty.
+    value is at most 1 % too high. The mean is computed from the middles of the buckets. The format
+    is that of outputPercentileDistribution in HdrHistogram 2.1, which HdrHistogram's plotter reads.
+    Raise ValueError if the histogram is empty.
     """
     upper, each = merge_counts(upper_ms, counts)
     if not each.size:

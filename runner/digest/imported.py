@@ -167,10 +167,10 @@ def digest_imported(
 
 
 _NO_URL = {("", "", "")}
-"""The (method, name, url) of every label that belongs to a check.
+"""The method, name and URL in the label of a check.
 
-All three are empty, because a check belongs to no request. So such a label is not counted as an
-endpoint.
+All three are empty texts, because a check belongs to no request. So these labels are left out when
+the endpoints are counted.
 """
 _ITERATIONS_S = """
     SELECT coalesce(max(end_ns) - min(end_ns - (length_ms * 1e6)::BIGINT), 0) / 1e9 FROM iterations

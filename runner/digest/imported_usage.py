@@ -1,8 +1,8 @@
 """CPU and memory that another tool sampled during an imported load.
 
 The tool may have another clock than the load, so the times of its samples are converted to the
-clock of the load. Each row of the raw file is a reading of a counter of CPU time, as in a trial
-that the lab measured.
+clock of the load. Each row of the raw file states the CPU time used so far, as in a trial that the
+lab measured.
 """
 
 from __future__ import annotations

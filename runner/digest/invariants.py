@@ -52,10 +52,12 @@ The kernel counts CPU time in ticks, and two of the counted ticks may lie outsid
 ticks are a noticeable share of a short load.
 """
 STEPPED_S = 0.05
-"""During a load, the difference between wall clock and monotonic clock may change by this time."""
+"""During a load, the difference between wall clock and monotonic clock may change by this many
+seconds.
+"""
 SLEWED = 0.001
-"""The difference between wall clock and monotonic clock may change by this share of the load's
-length in addition to STEPPED_S.
+"""The difference between wall clock and monotonic clock may also change by this share of the load's
+length, in addition to STEPPED_S.
 
 NTP may slew the wall clock by 0.05 % (adjtimex(2)).
 """
@@ -64,10 +66,11 @@ TOGETHER = 0.9
 longest-running generator runs.
 """
 APART_NS = 150_000_000
-"""For at most this time, the longest-running generator may run while another generator does not.
+"""The longest-running generator may run alone, or beside only some of the other generators, for at
+most this time.
 
-Programs take tens of milliseconds to start and to end. In a short load, this would break the rule
-of TOGETHER, so a load that keeps this limit need not keep that rule.
+Programs take tens of milliseconds to start and to end. In a short load, this alone would break the
+rule of TOGETHER. So a load breaks the invariant only if it exceeds both limits.
 """
 UNDER_WAY = 0.5
 """On average, at least this share of wrk's connections must have a request under way.

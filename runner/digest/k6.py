@@ -78,7 +78,7 @@ TREND = {
     },
     "max": "max",
 }
-"""The name of each statistic of a trend in k6's summary, by the lab's name of the statistic."""
+"""The lab's names of the statistics of a trend, each with the name in k6's summary."""
 OF_ONE_GENERATOR = (
     *("labelling", "checked", "thresholds", "kinds"),
     *("first_drop_ns", "last_drop_ns"),
@@ -143,8 +143,8 @@ class RequestNumbers(Tally):
     latency: Trend
     """Exact statistics of the published latency.
 
-    If connections were reused, they are equal to `durations`. Otherwise the published latency also
-    contains the time of connecting.
+    If connections were reused, these statistics are equal to `durations`. Otherwise the published
+    latency also contains the time of connecting.
     """
     worst_residual_ms: float  # largest |sending + waiting + receiving - duration|
     iteration_max_ms: float  # largest iteration_duration; 0 without a completed iteration
@@ -598,9 +598,9 @@ def _write_tables(
     points: RequestNumbers,
     trial_id: str,
 ) -> None:
-    """Write the tables requests, latency (a histogram per second) and throughput, in this order.
+    """Write the tables of requests, latency (a histogram per second) and throughput.
 
-    docs/data.md describes their columns.
+    `targets` has the paths of the three tables, in this order. docs/data.md describes the columns.
     """
     requests, latency, throughput = targets
     column = "duration_ms" if points.mode == "keepalive" else "occupied_ms"

@@ -27,7 +27,10 @@ TAGS = (
 _FIRST = ("metric_name", "timestamp", "metric_value")
 _SEPARATOR = "\x1f"
 _UNITS = {10: 1_000_000_000, 13: 1_000_000, 16: 1_000, 19: 1}
-"""Unit of a time since the epoch, in ns, by the number of digits that the time has."""
+"""Length, in ns, of the unit in which a time since the epoch is written.
+
+The key is the number of digits of the time: 10 digits, for example, are a time in seconds.
+"""
 
 
 def csv_lines(blocks: Iterator[bytes]) -> Lines:

@@ -107,7 +107,7 @@ to setup() or teardown(), and then the column has SET_UP_PORT.
 SET_UP_PORT = 0  # number in the column `port` for all requests of setup() and teardown()
 SET_UP_GROUPS = ("::setup", "::teardown")
 """Groups that k6 gives to the requests of setup() and teardown() (internal/js/runner.go)."""
-NO_PORT = -1  # unknown port: the tag `url` holds the name that the script gave the request
+NO_PORT = -1  # unknown, because the tag `url` holds the name that the script gave the request
 DEFAULT_PORTS = {"http": 80, "https": 443}
 ITERATIONS = pa.schema([("end_ns", pa.int64()), ("length_ms", pa.float64())])
 """One row per completed iteration: the wall-clock time of its end, and iteration_duration."""
@@ -623,9 +623,9 @@ def _taken_apart(block: bytes, *, rewritten: bool = False) -> _Apart:
 
 
 def _behind_name(block: bytes, name: Ints, ends: Ints) -> tuple[Ints, Ints]:
-    """Return the end of each line's name, and the begin of its time.
+    """Return the offsets where each line's name ends, and where its time begins.
 
-    Both are the line's end if the line is not in k6's form.
+    If a line is not in k6's form, both offsets are the end of the line.
     """
     name_end, _ = _split(block, name, ends, '"')
     time = np.minimum(name_end + len(_TO_TIME), ends)
@@ -717,9 +717,9 @@ def _distinct(texts: pa.StringArray) -> tuple[list[str], NDArray[np.int32]]:
 
 
 def _split(block: bytes, begins: Ints, ends: Ints, needle: str) -> tuple[Ints, Ints]:
-    """Return the begin and end of the needle in each piece of a block.
+    """Return the offsets where the needle begins and ends in each piece of a block.
 
-    If a piece lacks the needle, both are the end of the piece.
+    If a piece lacks the needle, both offsets are the end of the piece.
     """
     found = _values(pc.find_substring(_texts(block, begins, ends), needle), "i4")
     before = np.where(found < 0, ends, begins + found)
@@ -833,7 +833,10 @@ class _Picked:
     before: Singles
     """Points of a request whose first points are in an earlier block."""
     following: Singles
-    """The first point of a request metric that follows the points in `before`, if there is one."""
+    """The first point of a request metric that follows the points in `before`.
+
+    Empty if no such point follows.
+    """
     requests: _Requests
     after: Singles
     """Points of a request whose last points are in a later block."""

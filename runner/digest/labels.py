@@ -88,11 +88,14 @@ class Labelling:
 
     @property
     def counts(self) -> dict[int, int]:
-        """Number of different URLs, by the label's number; counting ends at about MOST_URLS."""
+        """Number of different URLs of each label, by the label's number.
+
+        Each label's URLs are counted only up to about MOST_URLS.
+        """
         return {number: len(urls) for number, urls in self._urls.items()}
 
     def different_urls(self, numbers: Iterable[int]) -> int:
-        """Return how many different URLs several labels have together; at most MOST_URLS."""
+        """Return the number of different URLs of several labels together; at most MOST_URLS."""
         urls: set[int] = set()
         for number in numbers:
             if len(urls) < MOST_URLS:
@@ -153,7 +156,7 @@ def collapsed(url: str) -> str:
 
 @dataclass(frozen=True)
 class Announced:
-    """What k6 says about a metric in the line that declares it, before the metric's first point."""
+    """What k6 says about a metric in the line that declares the metric."""
 
     metric: str
     kind: str

@@ -23,7 +23,7 @@ average, this many iterations begin in a window.
 The number is small, so that the windows would differ visibly if iterations began at random times.
 """
 LATE_S = 0.005
-"""k6 may begin an iteration late by this time, even under a light load."""
+"""k6 may begin an iteration late by up to this time, even under a light load."""
 LEAST_WINDOW_S = 0.02
 """The windows of ARRIVALS are at least this long.
 
@@ -70,8 +70,8 @@ RAMPING = 1.1
 this factor.
 """
 FASTEST = 0.01
-"""The duration that this share of the requests does not exceed shows how long a request takes
-without waiting.
+"""The requests' quantile at this share is the duration that a request takes without waiting for
+others.
 """
 
 

@@ -64,7 +64,7 @@ PROTOCOLS = ("proto", "tls_version")
 """Metrics with the names of the protocols (HTTP and TLS) that a load's answers used."""
 UNCOUNTED = Counters(None, None, None)
 K6_TABLES = {"requests": "t_s", "latency": "second", "throughput": "t_s"}
-"""The tables that are made from a raw file with every request, each with its column of times."""
+"""Tables that are made from a raw file with every request, each with its column of times."""
 Metrics = dict[str, Any]
 Raw = Callable[..., Path]
 """Function that returns the path of a load's raw file.
@@ -231,7 +231,7 @@ def read_load(
     digest = partial(digest_requests, raw(files.samples), tables, **given, held=held, look=look)
     spool = files.spool(raw, cell, measurement, salvage)
     whole = points = digest(spool=spool)
-    if cell.lead_s:  # the invariants cover all requests, but metrics exclude those of the lead
+    if cell.lead_s:  # the metrics exclude requests of the lead, but the invariants do not
         points = digest(spool=partial(spool, lead_s=cell.lead_s))
     metrics = metrics_of_points(points, cell, window_s)
     metrics["dropped"] = points.dropped_iterations + points.late + reconcile.missed(cell, whole)
@@ -466,8 +466,8 @@ def _reconciled(
         walls.append((own.first_start_ns, own.last_end_ns))
         if isinstance(of_part.shape, Closed):
             asked = of_part.shape.iterations
-            # One generator may run one iteration more or less than it was asked for. But the sum
-            # over all generators must be exact.
+            # A single generator may run one iteration more or less than planned. But the sum over
+            # all generators must be exact.
             if abs(own.script_runs - asked) <= 1:
                 of_part = replace(of_part, shape=replace(of_part.shape, iterations=own.script_runs))
         found = reconcile.request_checks(of_part, own, each, uncounted)

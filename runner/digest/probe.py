@@ -27,7 +27,7 @@ With fewer samples, the column of the percentile is empty.
 """
 
 LATE_NS = 100_000_000
-"""A request of the probe counts as sent late if it was sent more than this after it was due.
+"""A request of the probe counts as sent late if it was sent more than this time after it was due.
 
 A delay of some milliseconds is normal, because on a busy machine even a process with priority has
 to wait. The limit is four times the interval between requests at the probe's highest rate.
@@ -38,8 +38,9 @@ AS_OFTEN = 0.1
 """If two shares differ by at most this, the server closed the connections of load and probe equally
 often.
 
-Some requests could have reused a connection if the server had not closed it. A share says how many
-of these requests opened a connection. One share is the load's, and the other is the probe's.
+The first share is about those requests of the load that could have reused a connection if the
+server had not closed it: it is the share of these requests that opened a new connection instead.
+The second share is the same share of the probe's requests.
 """
 PACKED: dict[str, object] = {
     "compression": "zstd",
@@ -115,9 +116,9 @@ def late_share(probe: ProbeSamples, windows: Sequence[Window], hz: float) -> flo
     """Return the share of due requests that the probe, by its own fault, sent late or not at all.
 
     Only requests that were due within the load count. `hz` is the probe's planned rate. A delay is
-    not the probe's fault while the probe waits for the server. It waits until the server accepts a
-    connection, and while the maximum number of the probe's requests is under way. In a window with
-    fewer than ten requests, the share is taken to be 0.
+    not the probe's fault while the probe waits for the server. The probe waits until the server
+    accepts a connection, and while the maximum number of the probe's requests is under way. In a
+    window with fewer than ten requests, the share is taken to be 0.
     """
     punctual = (probe.sent_ns - probe.scheduled_ns <= LATE_NS) | _held_up(probe, probe.scheduled_ns)
     late = []

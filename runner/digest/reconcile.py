@@ -35,7 +35,7 @@ from runner.model import OWN, OWN_SCRIPT, Cell, Check
 from runner.shapes import Closed, ForTime, Mode, Search, Steps
 
 THROWN = "lab_iterations_thrown"
-"""Metric of workloads/own.js that counts the iterations of a script that threw an error."""
+"""Metric of workloads/own.js that counts the iterations in which the script threw an error."""
 CLOSING = 0.9
 """If the server closed the connections of at least this share of the probe's requests, the lab
 assumes that the server closes every connection, also the connections of the load.

@@ -38,7 +38,7 @@ KINDS = {
 OWN_TRENDS = ("http_req_", "iteration_duration", "group_duration", "ws_", "grpc_req_")
 """Beginnings of the names of k6's own trends."""
 UNWATCHED = (*KNOWN, "data_sent", "data_received", "http_req_failed")
-"""The points of these metrics are kept only if a threshold needs them."""
+"""Metrics whose points are kept only if a threshold needs these points."""
 _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
@@ -207,7 +207,7 @@ class Watched:
 
 
 def threshold_rows(watched: Watched, known_tags: Sequence[str] | None) -> list[Values]:
-    """Return a row for each threshold, which says the measured value and if the threshold was kept.
+    """Return a row for each threshold: the measured value, and whether the threshold was kept.
 
     `known_tags` are the tags that the file states for its points; None means that the file states
     all tags. If a threshold needs another tag, or does not follow k6's grammar, the threshold's row

@@ -109,7 +109,8 @@ class Digest:
 TIMES = ("latency_", "first_byte_", "iteration_mean_ms", "wrk_reported_", "probe_p")
 """Prefixes of the columns that are left empty if the lab gave server or database a quota.
 
-The columns are left empty because their times would include waiting for the quota's next period.
+The columns are left empty because the times in them would include waiting for the quota's next
+period.
 """
 
 

@@ -23,11 +23,11 @@ from runner.verdict.evidence import (
 
 Metrics = Mapping[str, Any]
 WHOLE = 0.5
-"""The kernel's exact CPU time is used only if it is at least this share of the time in ticks.
+"""The kernel's exact CPU time is used only if it is at least this share of the time counted in ticks.
 
 The kernel states the CPU time of all programs twice: exactly, and counted in ticks. Under a quota,
-the time in ticks may be up to twice the exact time. If it is even longer, the exact time does not
-include all programs.
+the time in ticks may be up to twice the exact time. If the time in ticks is even longer, the exact
+time does not include all programs.
 """
 SERVER = (
     *(
@@ -148,10 +148,9 @@ def _generator_throttled_share(counters: Mapping[str, Counter], end_s: float) ->
 def _of_generators(
     counters: Mapping[str, Counter], measurement: Measurement, end_s: float
 ) -> Metrics:
-    """Return the CPU use of the busiest generator, the stolen CPU time, and the network's load.
+    """Return the CPU use of the busiest generator, the stolen CPU time, and the use of the network.
 
-    Of the shares of CPU time that were stolen from the generators' hosts, only the highest share is
-    returned.
+    If CPU time was stolen from several of the generators' hosts, return only the highest share.
     """
     between = [(each, each.between) for each in measurement.loads if each.between is not None]
     hosts = between[0][1].generators
