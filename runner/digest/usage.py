@@ -23,7 +23,7 @@ from runner.verdict.evidence import (
 
 Metrics = Mapping[str, Any]
 WHOLE = 0.5
-"""The kernel's exact CPU time is used only if it is at least this share of the time counted in ticks.
+"""The kernel's exact CPU time is used only if it is at least this share of the CPU time in ticks.
 
 The kernel states the CPU time of all programs twice: exactly, and counted in ticks. Under a quota,
 the time in ticks may be up to twice the exact time. If the time in ticks is even longer, the exact

@@ -42,7 +42,7 @@ class CpuFile:
 
     path: Path
     columns: Mapping[str, str] | None = None
-    """Names of the CSV's columns, as `--map` gives them, by the lab's names of the columns.
+    """The CSV's names of the columns, as `--map` gives them. The keys are the lab's names.
 
     None if the file has one of the FORMATS.
     """

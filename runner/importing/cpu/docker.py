@@ -25,7 +25,7 @@ from runner.importing.cpu.series import (
 STREAM_S = 0.5
 """Seconds between two samples of a container if `docker stats` streams to a terminal or a file."""
 CALL_S = 2.0
-"""Seconds that a call of `docker stats --no-stream` takes, roughly.
+"""Approximate duration of a call of `docker stats --no-stream`, in seconds.
 
 Each call writes one sample of each container.
 """
@@ -44,10 +44,11 @@ def read_docker_json(text: str) -> list[Series]:
 
 
 def read_docker_csv(text: str) -> list[Series]:
-    """Return the series in the lines of `--format '{{.Name}},{{.CPUPerc}},{{.MemUsage}}'`.
+    """Return the series in the lines that `docker stats` writes with a template.
 
-    The fields of a line may be in any order. The first percentage of a line is the CPU use, as in
-    all templates of Docker's documentation. If the text has another format, return no series.
+    An example of a template is `{{.Name}},{{.CPUPerc}},{{.MemUsage}}`, but the fields may be in any
+    order. The first percentage of a line is the CPU use, as in all templates of Docker's
+    documentation. If the text has another format, return no series.
     """
     return _series(_of_csv(_SCREEN.sub("", text)), _every_s(text))
 

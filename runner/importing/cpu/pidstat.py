@@ -14,7 +14,7 @@ _DAY_S = 86_400
 
 
 def read_pidstat(text: str) -> list[Series]:
-    """Return a series for each process; none if the text has another format.
+    """Return a series for each process; no series if the text has another format.
 
     pidstat writes the date only in its first line, and a time of day in each further line. The time
     zone of both is unknown. With `-H`, pidstat writes seconds since the epoch instead.
@@ -62,7 +62,7 @@ def _sample(line: str, columns: list[str], date_s: float, last_s: float) -> Samp
 
 
 def _date_s(date: re.Match[str]) -> float:
-    """Return when a date begins, in seconds since the epoch; 0 if there is no such date."""
+    """Return the start of a date, in seconds since the epoch; 0 if the date does not exist."""
     parts = date.groups()
     if parts[0] is None:
         year, month, day = parts[3:]

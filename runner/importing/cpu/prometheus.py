@@ -18,12 +18,12 @@ _IN_CORES = (
 
 
 def read_prometheus(text: str) -> list[Series]:
-    """Return the series about CPU use in the answer; none if the text has another format.
+    """Return the series about CPU use in the answer; no series if the text has another format.
 
     A metric `*_seconds_total` is a counter of CPU seconds. Values without a metric's name, such as
     those of `rate()`, are numbers of CPUs in use. A metric `*_bytes` is the memory of the series
-    with the same labels. If there is only one such metric, it is the memory of every series. Raise
-    LabError if a value is not a number.
+    with the same labels. If the answer has only one such metric, it is also the memory of series
+    with other labels. Raise LabError if a value is not a number.
     """
     if not text.lstrip().startswith("{"):
         return []
@@ -52,7 +52,9 @@ class _Result:
     def series(self, memory: list[_Result]) -> Series:
         """Return the samples of CPU use and memory use.
 
-        The memory use comes from the entry of `memory` that has the same labels.
+        The memory use comes from the entry of `memory` that has the same labels. If no entry has
+        the same labels, it comes from the only entry of `memory`. If there are several entries, the
+        memory use is unknown.
         """
         rss = np.full(len(self.at_s), math.nan)
         same = [each for each in memory if each.labels == self.labels] or memory

@@ -29,9 +29,9 @@ EPOCH_S = 1e8
 A lower number counts from when the tool began.
 """
 _UNITS_PER_S = {13: 1e3, 16: 1e6, 19: 1e9}
-"""How many units of a time since the epoch make a second, by the number of the time's digits.
+"""Number of units per second, for a time since the epoch that is not in seconds.
 
-A time in seconds has fewer digits than these.
+The key is the number of digits of the time: 13 digits, for example, are milliseconds.
 """
 _SIZE = re.compile(r"([0-9.]+(?:e[+-]?\d+)?)\s*([kKMGT]?i?)B?", re.ASCII)
 _FACTORS = {
@@ -74,9 +74,9 @@ def series_of_percents(
     """Return a series from samples that state the mean CPU use since the previous sample.
 
     The CPU use is in percent of one core. The first sample has no previous sample, so the interval
-    before it is assumed to have the median length. The series therefore has an additional row for
-    the start of this interval. Raise LabError if a time or a value is not finite, or if the CPU use
-    is negative.
+    before the first sample is assumed to have the median length. The series therefore has an
+    additional row for the start of this interval. Raise LabError if a time or a value is not
+    finite, or if the CPU use is negative.
     """
     order = np.argsort([each.at_s for each in times], kind="stable")
     at_s = np.array([each.at_s for each in times], np.float64)[order]
