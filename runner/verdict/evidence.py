@@ -93,15 +93,18 @@ In the committed runs, generators that delayed requests used 52 % or more.
 PROBED = 0.8
 """At least this share of the requests that the probe should have sent must be answered.
 
-The lowest share observed so far was 99 %.
+The lowest share observed so far was 99 %. If few requests were due, BY_CHANCE may allow a lower
+share.
 """
 BY_CHANCE = 2.0
-"""The number of the probe's requests may be lower than planned by this many standard deviations.
+"""The number of the probe's answered requests may be lower than planned by this many standard
+deviations, even if this is less than the share PROBED.
 
 The number varies, because the probe sends its requests at random times.
 """
 LAST_ANSWER_LATE_S = 0.5
-"""If the last answer of an open load comes this long after the load's end, the verdict mentions it.
+"""If the last answer of an open load comes more than this many seconds after the load's end, the
+verdict mentions the delay.
 """
 BUSY_USERS = 0.9
 """If the users of an open load are busy for at least this share of the longest possible time, there
@@ -161,9 +164,12 @@ class Evidence:
     throttled_share: float | None = 0.0
     """Share of the time for which a quota held the server back; None if unknown."""
     stolen_share: float = 0.0
-    """Share of the time of all CPUs that the hypervisor took."""
+    """Share of a machine's CPU time that the hypervisor took.
+
+    If the trial ran on several machines, this is the highest share.
+    """
     others_share: float = 0.0
-    """Share of the time of all CPUs that programs outside the trial took."""
+    """Share of the machine's CPU time that programs outside the trial took."""
     ceiling_share: float | None = None
     """The load's rate as a share of the generator's ceiling; None if the ceiling is unknown."""
     failed_share: float = 0.0
@@ -175,9 +181,12 @@ class Evidence:
     checks_failed_share: float = 0.0
     """Share of the checks in a user's script that failed."""
     unit: str = "requests"
-    """What the rate of an open load counts: requests, or iterations of several requests."""
+    """Unit of an open load's rate: requests, or iterations of several requests."""
     share: float = 1.0
-    """The share of the time of the server's CPUs that the lab's quota lets the server use."""
+    """Share of the CPU time of its CPUs that the server may use under the lab's quota.
+
+    1 if the lab set no quota.
+    """
     cores: float = 1.0
     """The server's quota in cores; without a quota, the number of the server's CPUs.
 
@@ -217,7 +226,7 @@ class Evidence:
 
     @property
     def wrong_share(self) -> float:
-        """The larger of two shares: of failed requests, and of a script's failed checks."""
+        """The share of failed requests, or of a script's failed checks, whichever is larger."""
         return max(self.failed_share, self.checks_failed_share)
 
     @property
@@ -250,8 +259,9 @@ class Evidence:
         """True if the server used up its CPUs or its quota.
 
         A quota that was set outside the lab counts as used up if it throttled the server. This does
-        not apply to the lab's own quota, because its periods are so short (10 ms) that it throttles
-        even short bursts. Nor does it apply to a quota that the server shares with the generator.
+        not apply to the lab's own quota: its periods are so short (10 ms) that it throttles even
+        short bursts, so being throttled does not show that the quota is used up. Nor does it apply
+        to a quota that the server shares with the generator.
         """
         if (self.server_share or 0.0) >= SATURATED:
             return True
@@ -329,7 +339,7 @@ class Wait:
 
     @property
     def alike(self) -> bool:
-        """True if generator and probe both waited, and about equally long."""
+        """True if generator and probe both waited, and both waited about equally long."""
         less_ms, more_ms = sorted((self.generator_ms, self.probe_ms))
         return less_ms > APART_MS[self.name] and more_ms <= ALIKE * less_ms
 
@@ -344,7 +354,7 @@ class Probing:
 
     @property
     def starved(self) -> bool:
-        """True if too few requests were answered for a conclusion."""
+        """True if so few requests were answered that the probe's results cannot be used."""
         answered = self.sent - self.failed
         may_miss = max((1 - PROBED) * self.due, BY_CHANCE * math.sqrt(self.due))
         return answered < self.due - may_miss or answered < LEAST_PROBED
@@ -366,9 +376,9 @@ class Users:
     def are_the_limit(self) -> bool:
         """True if nearly all users were busy.
 
-        After an iteration, a user waits until the next iteration is due. This takes at most the
-        time between two iterations of the offered rate. So even if there are too few users, no user
-        is busy all the time.
+        After an iteration, a user waits until the next iteration is due. The wait lasts at most as
+        long as the time between two iterations at the offered rate. So even if there are too few
+        users, no user is busy all the time.
         """
         longest_share = self.iteration_ms / (self.iteration_ms + 1000 / self.rate_rps)
         return self.busy is not None and self.busy >= BUSY_USERS * longest_share * self.count

@@ -62,9 +62,9 @@ _NUMBERS_ALONE: dict[Limit, Cause] = {
     Limit.SERVER: Cause.SERVER_BUSY,
     Limit.GENERATOR: Cause.GENERATOR_BUSY,
 }
-"""Rules of stored reasons that consist of numbers only, by limit.
+"""The rule of a stored reason that names no rule, by the limit of the trial.
 
-A reason with one of these limits may name no rule, but then the rule follows from the limit.
+Reasons with these limits may consist of numbers only. The rule then follows from the limit.
 """
 
 

@@ -46,7 +46,8 @@ def brief_words(cause: Cause) -> str:
 def takers(stolen_share: float, others_share: float) -> str:
     """Return a text that says who took much CPU time away, and how much.
 
-    The text names the hypervisor, other programs, or both. It is empty if neither took much.
+    The text names the hypervisor, other programs, or both. If neither took much CPU time, the text
+    is empty.
     """
     much = _much(stolen_share, others_share)
     return ", ".join(
@@ -55,7 +56,7 @@ def takers(stolen_share: float, others_share: float) -> str:
 
 
 def _much(stolen_share: float, others_share: float) -> dict[str, float]:
-    """Return the share of the CPU time that each disturbance took, if the share is large."""
+    """Return the large shares of CPU time that were taken away, by the name of who took them."""
     much = {}
     if stolen_share >= STOLEN:
         much["the hypervisor"] = stolen_share
