@@ -55,8 +55,8 @@ def check_contract(
     counters are compared with the number of requests that the checks sent.
 
     - `resident_bytes` and `open_files` are functions that read the server's memory and the number
-      of its open files; they return None if they cannot. Without such a function, the check for
-      this kind of leak is left out.
+      of its open files. A function returns None if it cannot read the number. If a function is not
+      given, the check for this kind of leak is left out.
     - `database` is the database behind the server's DATABASE_URL, or None. The checks pause and
       kill this database.
     - `pool_size` is the server's DB_POOL_SIZE.

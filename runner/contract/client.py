@@ -114,8 +114,8 @@ class Target:
                 channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
             channel.settimeout(timeout_s)
             channel.connect((self.host, self.port))
-            # Nagle's algorithm and delayed acknowledgements would add 40 ms to requests sent in
-            # pieces.
+            # Without this option, Nagle's algorithm and delayed acknowledgements would add 40 ms to
+            # requests sent in pieces.
             channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             yield CheckConnection(channel, self, timeout_s)
 
@@ -152,8 +152,8 @@ class CheckConnection:
     def send(self, message: Message) -> None:
         """Send all bytes of a message, and add the number of its requests to the tally.
 
-        It is no error if the server closes the connection before it has received everything,
-        because it may already have answered.
+        It is no error if the server closes the connection before the server has received
+        everything, because the server may already have answered.
         """
         self._target.count(message.least, message.most)
         self._to_head = message.data.startswith(b"HEAD ")
@@ -167,7 +167,7 @@ class CheckConnection:
     def read(self, within_s: float | None = None) -> TimedResponse:
         """Return the next answer, which may have a 1xx status.
 
-        An answer to HEAD is read without a body, whatever its headers say.
+        An answer to HEAD is read without a body, whatever the headers of the answer say.
         """
         self.channel.settimeout(self._timeout_s if within_s is None else within_s)
         try:

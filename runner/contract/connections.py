@@ -287,7 +287,7 @@ UNFINISHED_BODY = raw(
 
 @dataclass(frozen=True)
 class Junk:
-    """The size of a round of junk: its number of complete requests and of abandoned requests."""
+    """The size of a round of junk: how many requests are complete, and how many are abandoned."""
 
     requests: int = 2000
     abandoned: int = 500
@@ -380,7 +380,7 @@ def _send_junk(server: Server, target: Target, junk: Junk) -> None:
 
 
 def _settled(reading: Reading, limit: int | None) -> int | None:
-    """Wait until the reading is at most `limit`, and return it.
+    """Wait until the reading is at most `limit`, and return the reading.
 
     If `limit` is None, wait until the reading no longer falls. In both cases, wait for at most
     CONNECTIONS_SETTLE_S.
@@ -401,7 +401,8 @@ def _judge(
 ) -> Result:
     """Check that the last reading is not much larger than the first reading.
 
-    It may be larger by `spare`, or by the share `share` of the first reading, whichever is more.
+    The last reading may exceed the first reading by `spare`, or by the share `share` of the first
+    reading, whichever is more.
     """
     known = [value for value in values if value is not None]
     if len(known) < ROUNDS:

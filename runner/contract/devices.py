@@ -31,7 +31,7 @@ from runner.contract.rows import Exchange, Expected, Result, Rows, error, status
 from runner.model import LabError, Server
 
 PATH = "/devices"
-RECOVER_WITHIN_S = 5.0  # by the contract, inserts must work again within this time of an outage
+RECOVER_WITHIN_S = 5.0  # by the contract, inserts must work again this soon after an outage
 MAX_CHARS = 100
 MAC = "02-00-00-00-00-01"
 ANSWERED = ["id", "uuid", "mac", "firmware", "created_at"]
@@ -146,7 +146,7 @@ def insert_rows(
 
 
 def device_rows(database: DeviceDatabase) -> Rows:
-    """Return checks of single inserts, which compare each answer with the row that it left."""
+    """Return checks of single inserts, which compare each answer with the row in the table."""
 
     def is_compact(answer: TimedResponse) -> bool:
         return (
@@ -268,7 +268,7 @@ NO_ANSWER = 0  # status of a request that got no answer
 
 
 def parallel_rows(database: DeviceDatabase, pool_size: int) -> Rows:
-    """Return checks of parallel inserts, and of the server's pool during and after them."""
+    """Return checks of parallel inserts, and of the server's pool while and after they run."""
 
     def has_size(target: Target) -> Result:
         pool = read_pool(target)
@@ -298,7 +298,7 @@ def insert_many(
 def read_pool(target: Target) -> dict[str, int]:
     """Return the member `pool` of /stats.
 
-    Raise LabError if `pool` is null, or if more connections are open than the size of the pool.
+    Raise LabError if `pool` is null, or if the pool has more open connections than its size allows.
     """
     pool: dict[str, int] | None = read_stats(target)["pool"]
     if pool is None:
@@ -533,8 +533,9 @@ def _try_restart(database: DeviceDatabase, target: Target) -> Result:
             over.set()
     statuses = [status for part in parts for status in part.result()]
     rows = database.count(tag)
-    # The table may have the row of an insert whose answer was lost. It may also lack the row of an
-    # answered insert: the database, not the server, must save rows from a kill.
+    # The table may have the row of an insert whose answer was lost. The table may also lack the row
+    # of an answered insert. This is not the server's fault, because only the database can save rows
+    # from a kill.
     ok = set(statuses) <= {201, 503} and 201 in statuses and rows <= len(statuses)
     said = f"got {dict(Counter(statuses))} and {rows} rows"
     return ok, f"expected 201 or 503, and at most {len(statuses)} rows; {said}"

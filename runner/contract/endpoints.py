@@ -77,7 +77,7 @@ def endpoint_rows(server: Server, nonce: str) -> Rows:
         rows["devices: byte for byte"] = Exchange(request("GET", "/devices"), same_bytes(compact))
     if "stats" in server.implements:
         rows["stats: shape"] = Exchange(STATS, Expected("the contract's shape", _is_stats))
-        # A server without `stats` serves fixed bodies, so it need not refuse other methods.
+        # Only a server with `stats` must refuse other methods. Other servers serve fixed bodies.
         for needed, path, methods in WRONG_METHODS:
             if needed in server.implements:
                 rows |= {
@@ -181,13 +181,13 @@ SENT = {
 def is_counting(server: Server) -> bool:
     """True if the server has counters.
 
-    If the server does not implement `stats`, its /count may be a constant.
+    If the server does not implement `stats`, the answer of /count may be a constant.
     """
     return {"count", "stats"} <= set(server.implements)
 
 
 def counting_rows(server: Server) -> Rows:
-    """Return checks that send requests, and compare the server's counters with the number sent."""
+    """Return checks that send requests, and compare this number with the server's counters."""
     if not is_counting(server):
         return {}
     sent = [
@@ -225,8 +225,8 @@ def counted(target: Target, server: Server, name: str, checks: Iterable[Check]) 
             return False, "GET /count did not answer at the beginning"
         low = target.least - least
         high = target.most - most
-        # A server counts GET /count after it has answered, so the first reading does not include
-        # its own request.
+        # A server counts GET /count after it has answered. So the first reading does not include
+        # its own request, but the reading here includes it. Therefore 1 is subtracted.
         number = read_count(target) - first - 1
         detail = (
             f"sent {low} requests that must be counted, and {high - low} that may be counted or "

@@ -224,7 +224,7 @@ PUBLISHED_BODY = (
 PUBLISHED_ANSWER = PUBLISHED_BODY.replace(b"50.0", b"50")
 """The expected answer to PUBLISHED_BODY.
 
-It is compact, has its fields in order, and its whole numbers have no fraction.
+The answer has no spaces, keeps the order of the fields, and has whole numbers without a fraction.
 """
 
 

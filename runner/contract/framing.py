@@ -20,7 +20,10 @@ from runner.contract.rows import OK, End, Exchange, Expected, Result, Rows, stat
 from runner.model import Server
 
 SERVED_HEADERS = 64
-"""Every server must accept this number of header lines; some frameworks accept only 96 or 100."""
+"""Every server must accept this number of header lines.
+
+More are not required, because some frameworks accept only 96 or 100.
+"""
 HUGE_HEAD_BYTES = (1 << 20) + (64 << 10)  # more than net/http's limit of 1 MiB
 HIDDEN = UNKNOWN.data  # a request hidden in a body, which the server must never answer
 REFUSED = Expected(
@@ -151,7 +154,7 @@ def smuggling_rows(server: Server) -> Rows:
         }
         rows |= {f"smuggling: {line.decode()}": _hiding(line) for line in UNKNOWN_CODINGS}
         # RFC 9112, section 6.1: Transfer-Encoding in HTTP/1.0 is faulty framing. The server must
-        # close, whatever it answers.
+        # close the connection, whatever it answers.
         kept = (b"Connection: keep-alive", b"Transfer-Encoding: chunked")
         rows["smuggling: Transfer-Encoding in HTTP/1.0"] = tuple(
             _hiding(*kept, *more, version=b"HTTP/1.0") for more in ((), (b"Content-Length: 4",))

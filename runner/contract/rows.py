@@ -84,7 +84,7 @@ class Exchange:
 
     send: Message
     expect: Expected | tuple[Expected, ...]
-    then: End | Exchange = End.ANY  # if it is an Exchange, it is run next on the same connection
+    then: End | Exchange = End.ANY  # an Exchange is run next, on the same connection
     excused: tuple[int, ...] = ()
     """If the first answer has one of these statuses, the check succeeds, whatever follows."""
     may_be_silent: bool = False  # the server may close without any answer
