@@ -23,7 +23,7 @@ from runner.present.look.captions import plural
 VOID, IMPOSSIBLE, SUSPICIOUS, KNOWING = Severity
 Rules = Sequence[Rule]
 MORE = 1.1
-"""If the share of connections in use is at most this, rounding can explain that it is above 1.
+"""If a share of connections in use is above 1, but at most this, rounding can explain the excess.
 
 The true share is at most 1, but tools print means with three digits, and round durations.
 """
@@ -57,14 +57,14 @@ NAMES = {
     },
 }
 STANDING_IN = {("mean_ms", "p99_ms"): SUSPICIOUS, ("p99_ms", "max_ms"): KNOWING}
-"""Pairs of columns that a table may have mixed up, each with the severity of a finding about it.
+"""Pairs of columns that a table may have mixed up.
 
-The finding is that a row has equal numbers in both columns.
+If a row has equal numbers in both columns of a pair, the finding has the severity of the pair.
 """
 FEWEST_ALIKE = 3
 MOSTLY_ALIKE = 0.9
-"""A column may be a copy of another column if the two are equal in at least FEWEST_ALIKE rows, and
-in at least this share of all rows.
+"""A column may be a copy of another column if both are equal in at least this share of a test's
+rows, and at least FEWEST_ALIKE of the equal numbers have four digits.
 """
 DIGITS_APART = 1e-6
 """A number counts as rounded to three digits if it differs by at most this from such a number.
@@ -88,7 +88,7 @@ Otherwise there is a finding about each row.
 NAMED = 5
 """A finding about several rows of a test names at most this number of rows besides the first."""
 MANY_ERRORS = 0.05
-"""If at most this share of the requests failed, the rate does not show whether it counts errors."""
+"""A rate shows whether it includes errors only if more than this share of the requests failed."""
 SHORT_S = 2.0
 """If a load is shorter than this, a rate that is a mean of samples may differ from requests / time.
 """
@@ -198,7 +198,7 @@ def under_way(rows: pd.DataFrame, time: str = "mean_ms") -> pd.Series[float]:
 def _share(
     rows: pd.DataFrame, time_ms: pd.Series[float], rate: pd.Series[float] | None = None
 ) -> pd.Series[float]:
-    """Return the mean share of the connections in use if a request takes this time on average."""
+    """Return the mean share of the connections in use if a request takes `time_ms` on average."""
     waiting = (rows["rate"] if rate is None else rate) * time_ms / 1000
     share = waiting / (rows["connections"] * rows["depth"])
     return share.where(rows["load_model"] != "open")
@@ -317,7 +317,7 @@ def _little(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
 def _streams(rows: pd.DataFrame) -> Iterator[Finding]:
     """Yield a finding about each test whose connections seem to carry several requests at once.
 
-    Only tests are checked that do not say how many requests a connection carries at once.
+    Tests that say how many requests a connection carries at once are not checked here.
     """
     unknown = rows[rows["protocol"].ne("") & rows["depth"].isna()]
     under_way_each = unknown["rate"] * unknown["mean_ms"] / 1000 / unknown["connections"]
@@ -362,7 +362,8 @@ def densest_band(rates: pd.Series[float]) -> RateBand:
     middle = logs[first] + BAND / 2
     near = int(((logs > middle - AROUND / 2) & (logs < middle + AROUND / 2)).sum()) - count
     expected = max(near, 1) * BAND / (AROUND - BAND)
-    # This is scipy.special.pdtrc(count - 1, expected), which takes half a second to import.
+    # This equals scipy.special.pdtrc(count - 1, expected), but importing scipy.special takes half a
+    # second.
     tail = sum(
         math.exp(k * math.log(expected) - expected - math.lgamma(k + 1))
         for k in range(count, count + 1000)
@@ -689,7 +690,7 @@ def _equal_rows(rows: pd.DataFrame) -> Iterator[Finding]:
 def _repeated_counts(rows: pd.DataFrame) -> Iterator[Finding]:
     """Yield findings about rows with equal count, mean and maximum, but different rates."""
     counts = ["requests", "mean_ms", "max_ms"]
-    # A mean that is lower may equal another one by rounding alone.
+    # Means below this limit may be equal only because the tool rounds them.
     is_fine = rows["mean_ms"] >= COARSE * _slack_ms(rows)
     known = rows[is_fine & (rows["requests"] * 10 >= DIGITS)].dropna(subset=[*counts, "rate"])
     for _, group in known.groupby(counts, sort=False):

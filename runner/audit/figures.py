@@ -117,7 +117,8 @@ def little(found: Audit) -> Chart | None:
 def rates(found: Audit) -> Chart | None:
     """Return the chart of each test's sorted rates; None if there are no rates.
 
-    In tests with a finding about such a band, the rates in the densest band of 1 % are filled.
+    If a finding says that many rates of a test lie in a band of 1 %, the points of these rates are
+    filled.
     """
     rows = found.rows[found.rows["rate"] > 0].sort_values("rate", ascending=False)
     title = "Rates in descending order, and the band of 1 % that holds most of them"

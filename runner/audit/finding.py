@@ -20,9 +20,9 @@ from runner.present.look.captions import plural
 class Severity(StrEnum):
     """The severities of findings, the most severe first.
 
-    A `void` number does not measure what it is ranked as. An `impossible` number contradicts
-    another number, and neither another meaning of the columns nor errors of rounding and measuring
-    can explain the contradiction.
+    A finding is `void` if a number does not measure the quantity that the table ranks. A finding is
+    `impossible` if a number contradicts another number, and neither another meaning of the columns
+    nor errors of rounding and measuring can explain the contradiction.
     """
 
     VOID = "void"
@@ -51,7 +51,7 @@ class Finding:
     fix: str = ""
     """What the maintainer of the table can do.
 
-    This is the advice of the broken rule, or the advice of the law if the rule has none.
+    This is the advice of the broken rule. If the rule gives no advice, it is the advice of the law.
     """
     is_shared: bool = False
     """True if the finding is about rows of several subjects.
@@ -127,7 +127,7 @@ class _Shown(float):
 
 
 def of_row(severity: Severity, row: Mapping[Any, Any], says: str) -> Finding:
-    """Return a finding about one row; in `says`, column names in braces stand for their values."""
+    """Return a finding about one row; a column's name in braces in `says` stands for its value."""
     shown = {
         str(name): _Shown(value) if isinstance(value, float) else value
         for name, value in row.items()

@@ -28,7 +28,7 @@ SHARED = "Several subjects"
 """Title of the table of findings that are not about one subject."""
 MOST_SUBJECTS = 20
 MOST_FIXES = 10
-"""A page has at most MOST_SUBJECTS tables of what to fix, with at most MOST_FIXES rows each."""
+"""A page says what to fix in at most MOST_SUBJECTS tables, with at most MOST_FIXES rows each."""
 HARD = ("Little's law", "percentiles", "counts")  # checks that every measured trial must pass
 
 
@@ -42,10 +42,10 @@ def open_audit(
 ) -> Page:
     """Audit files for a notebook: a list of paths, or a text with paths separated by commas.
 
-    A path that contains a comma needs a list. If a relative path does not exist, it is looked up in
-    the lab's own folder. The other parameters are the options of `bench audit`; 0 means that the
-    option is not given. A single `.audit.parquet` file is an audit that `bench audit --html` has
-    stored. Its findings are shown without auditing again.
+    A path that contains a comma must be given in a list. If a relative path does not exist, it is
+    looked up in the lab's own folder. The other parameters are the options of `bench audit`; 0
+    means that the option is not given. A single `.audit.parquet` file is an audit that
+    `bench audit --html` has stored. Its findings are shown without auditing again.
     """
     names = files.split(",") if isinstance(files, str) else files
     paths = [Path(name.strip()).expanduser() for name in names if name.strip()]

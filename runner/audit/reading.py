@@ -44,7 +44,8 @@ from runner.model import LabError
 MOST_BYTES = 64 * 2**20
 """A source may have at most this size.
 
-Only a list of single requests, such as JMeter's, may be larger, because it is read line by line.
+Only a list of single requests, such as JMeter's, may be larger, because such a list is read line by
+line.
 """
 HEAD_BYTES = 2**16
 """A list of single requests is recognized by this number of bytes at its beginning."""
@@ -63,7 +64,10 @@ SINGLE_REQUESTS = {
         "give the report that `vegeta report` makes of this file"
     ),
 }
-"""What to do with a file of single requests, by the names of fields that identify the file."""
+"""Advice for files of single requests that cannot be audited.
+
+Such a file is recognized by the names of its fields, which are the keys.
+"""
 
 
 def read_all(

@@ -74,7 +74,7 @@ def arena_rows(data: Any, path: str = "") -> Iterator[JsonObject]:
     """Yield the rows of a file of HttpArena.
 
     A file of HttpArena has a list of rows, the results of one framework, or an object with several
-    tests. `path` is the path of `data` in the file, which names the test.
+    tests. `path` is the path of `data` within the file; a row's test is named after it.
     """
     if isinstance(data, dict) and "rps" in data:
         yield {"test": path, **data}
@@ -141,7 +141,7 @@ LABELS = {
 IN_US = 20.0
 """If the median of all p50 is above this number, the times are in microseconds, as in older files.
 
-Otherwise they are in seconds.
+Otherwise the times are in seconds.
 """
 
 

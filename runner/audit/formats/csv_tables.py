@@ -25,14 +25,14 @@ ALIASES = {
     "duration_s": ("duration", "seconds"),
     "language": ("language",),
 }
-"""For each of our columns, the headings that name it in a CSV, unless `--map` says otherwise."""
+"""Headings by which each of our columns is recognized in a CSV, unless `--map` names a heading."""
 
 
 def _csv_rows(text: str) -> Iterator[dict[str, str]]:
     """Yield the rows of a CSV as dicts by column name; raise LabError if the CSV is broken.
 
-    If semicolons separate the columns, a comma in a number is a decimal comma. Spreadsheets write
-    semicolons for languages that have a decimal comma.
+    If semicolons separate the columns, a comma in a number is a decimal comma, because spreadsheets
+    write semicolons for languages that have a decimal comma.
     """
     delimiter = delimiter_of(text)
     reader = csv.DictReader(io.StringIO(text.lstrip("\n")), restkey="", delimiter=delimiter)
@@ -60,7 +60,7 @@ def _first_line(text: str) -> str:
 
 
 def delimiter_of(text: str) -> str:
-    """Return that delimiter which divides the first line of a CSV into the most names."""
+    """Return the delimiter that divides the first line of a CSV into the most names."""
     first = _first_line(text)
     return max(DELIMITERS, key=lambda each: len(next(csv.reader([first], delimiter=each), [])))
 

@@ -118,7 +118,7 @@ def rows_of_requests(lines: Iterable[str], source: str) -> Iterator[Row]:
 
 
 def _count(labels: dict[str, _Label], cells: dict[str, str]) -> int:
-    """Count a request, and return how many new counters it needed.
+    """Count a request, and return the number of new counters that the request needed.
 
     MOST_COUNTERS limits the number of counters.
     """

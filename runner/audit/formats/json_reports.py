@@ -247,9 +247,9 @@ Percentiles are shares here: the 99th percentile is 0.99.
 def _workers_of_nighthawk(options: JsonObject, results: list[JsonObject]) -> float:
     """Return the number of Nighthawk's workers.
 
-    Each worker has the connections and the rate that the options name. The option `concurrency`
-    states the number of workers, but may be `auto`. If there are several workers, each worker has a
-    result of its own, so the results are counted instead.
+    Each worker has the connections and the rate that the options name. The option `concurrency` may
+    be `auto` instead of a number. So if the file has a result for each worker, these results are
+    counted. Files have such results only if there are several workers.
     """
     found = sum(str(each.get("name")).startswith("worker_") for each in results)
     stated = as_number(options.get("concurrency"))
@@ -274,7 +274,8 @@ def _extremes(latency: JsonObject) -> Row:
 def nearest_percentiles(latency: JsonObject) -> Row:
     """Return our columns of percentiles from Nighthawk's statistic of latencies.
 
-    Nighthawk gives the percentiles at which its histogram has a step, such as 0.990625.
+    Nighthawk gives the percentiles at which its histogram has a step, such as 0.990625. So each of
+    our columns gets the nearest of these percentiles, if it is near enough (NEAR).
     """
     known = [
         (as_number(each.get("percentile")), each.get("duration"))
@@ -404,7 +405,7 @@ def _gatling_row(stats: JsonObject, source: str) -> Row:
 
 
 CRANK_TOOLS = ("wrk", "bombardier", "h2load", "http")
-"""Load generators of crank. The name of a load generator is the prefix of its results.
+"""Load generators of crank. The name of each result begins with the name of the load generator.
 
 `http` is a prefix that several load generators share. A job may have results under both prefixes,
 so `http` comes last, and is used only if there is no other prefix.

@@ -19,8 +19,8 @@ from runner.audit.formats.values import (
 Metrics = Mapping[str, Mapping[str, Any]]
 """The values of each metric, under the names that `--summary-export` uses."""
 BUSY = 0.9
-"""If on average at least this share of the users had an iteration under way, all users were always
-busy, as the users of a closed load are.
+"""If on average at least this share of the users had an iteration under way, the load counts as
+closed, because the users of a closed load are always busy.
 """
 _TREND = {"mean_ms": "avg", "min_ms": "min", "p50_ms": "med", "max_ms": "max"}
 _QUANTILES = {f"p{percent}_ms": f"p({percent})" for percent in PRINTED_QUANTILES[1:]}

@@ -156,7 +156,7 @@ def _names(text: str, reports: Sequence[_Report]) -> list[str]:
 
 
 def _first(pattern: str, text: str) -> str | None:
-    """Return the first group of a pattern's first match in a text; None if it does not match."""
+    """Return the first group of a pattern's first match in a text; None if nothing matches."""
     found = re.search(pattern, text, re.M)
     return None if found is None else found[1]
 
@@ -475,9 +475,9 @@ H2LOAD_COUNTS = (
 def h2load(text: str, source: str) -> Iterator[Row]:
     """Yield the row of the output of h2load.
 
-    h2load does not print how many requests a connection has under way, by HTTP/2 or by pipelining.
-    The time that h2load prints last includes a warm-up, but the number of requests does not. If the
-    end of the report is missing, the number of requests is unknown.
+    A connection may have several requests under way (by HTTP/2 or by pipelining), but h2load does
+    not print how many. The time that h2load prints last includes a warm-up, but the number of
+    requests does not. If the end of the report is missing, the number of requests is unknown.
     """
     columns = _in_table(text, r"^\s{10,40}(min\s.{0,120})$", r"(?:time for )?request\s*:")
     counts = re.search(H2LOAD_COUNTS, text, re.M)
@@ -520,7 +520,9 @@ NIGHTHAWK_PERCENTILE = re.compile(
     rf"^\s*([01](?:\.\d{{1,12}})?)\s+\d{{1,18}}\s+{NIGHTHAWK_TIME}", re.M
 )
 NIGHTHAWK_COUNTER = re.compile(r"^benchmark\.(\w{1,40})\s+(\d{1,18})\s+([\d.]{1,20})\s*$", re.M)
-"""A line with a counter of Nighthawk's client. The groups are its name, value and rate per second.
+"""A line with a counter of Nighthawk's client.
+
+The groups are the counter's name, the counter's value, and the rate per second.
 """
 NIGHTHAWK_FAILURES = ("stream_resets", "pool_connection_failure")
 

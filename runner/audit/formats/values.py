@@ -102,7 +102,7 @@ UNITS = {
 """For each suffix of a column's name, the units of values in such columns, with their factors."""
 MEASURE = re.compile(r"\s*(-?\d[\d.,]{0,30}(?:[eE][+-]?\d{1,3})?)\s*([A-Za-zµμ%]{0,6})(?:/s)?\s*")
 THOUSANDS = re.compile(r"\d{3}(?!\d).*")
-"""The text after a comma that separates thousands."""
+"""Pattern of the text after a comma that separates thousands."""
 GO_DURATION = re.compile(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:([\d.]{1,20})s)?")
 
 
