@@ -25,7 +25,8 @@ ROOT = Path(__file__).resolve().parents[1]
 def digest(raw: Path, folder: Path, number: int) -> dict[str, Any]:
     """Digest the file as trial `number`.
 
-    Return a dict with the number as its only key, and the worker's peak resident size in bytes.
+    Return a dict whose only key is the number. The value is the worker's peak resident size in
+    bytes.
     """
     targets = [
         folder / f"{number}.{name}.parquet" for name in ("requests", "latency", "throughput")

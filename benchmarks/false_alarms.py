@@ -2,7 +2,7 @@
 
 The noise comes from a committed run. For each load and server, the noise consists of the logarithms
 of a quantity in each session, minus the mean of these logarithms. A simulated run draws three
-servers of one load. They play the roles of "base", "base again" and "head". The run then draws
+servers of one load, which play the roles of "base", "base again" and "head". The run then draws
 sessions, always three neighbouring sessions at once, so that drifts over several sessions remain (a
 moving-block bootstrap). The costs of head are multiplied by 1 + effect. The rule of `bench ab` then
 decides as in a real run.
@@ -134,7 +134,7 @@ def _outcome(judged: Sequence[Judged]) -> Outcome:
 def rates(
     found: Sequence[Noise], effect_pct: float, rule: Rule, sessions: int, runs: int
 ) -> dict[str, float]:
-    """Simulate runs; return the share of runs with each outcome, and the median of sessions."""
+    """Simulate runs; return the share of runs with each outcome, and the median session count."""
     generator = np.random.default_rng([SEED, sessions, round(10 * effect_pct)])
     made = [
         simulate(found[run % len(found)], effect_pct / 100, rule, sessions, generator)

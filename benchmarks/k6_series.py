@@ -5,7 +5,7 @@ Run: python benchmarks/k6_series.py [--server NAME] [--vus N] [--iterations N] [
 loads the server once with each series. Each series comes first in half of the blocks, which are
 chosen at random with a seed. The program prints the CPU time of k6 per iteration in µs, which
 includes k6's start and the writing of its samples. The program also prints the ratio of the two
-series within blocks, with the 95 % interval of this ratio (Student's t on logarithms).
+series' CPU times within blocks, with the 95 % interval of this ratio (Student's t on logarithms).
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _measure(asked: argparse.Namespace, tools: dict[str, Tool]) -> dict[str, dic
 
 
 def _load(bench: Bench, ready: Ready, cell: Cell, tool: Tool) -> float:
-    """Run the load once with the k6 `tool`, and return its CPU time per iteration in µs."""
+    """Run the load once with the k6 `tool`, and return k6's CPU time per iteration in µs."""
     with scratch(bench.lab.ledger) as folder:
         bench = replace(bench, tools={"k6": tool.path})
         measurement, summary = observed(bench, ready, cell, folder, tool.name)

@@ -4,8 +4,8 @@ Run: python benchmarks/overhead.py [--engine auto|docker|process] [--server NAME
 [--iterations N] [--repeats N] [--seed N] [--json], or `bench overhead` with the same options. Each
 block loads the server once under every variant, in seeded random order. The variants are the lab
 with all observers, the lab without one of its observers, and a stock k6. The program prints
-medians, and the lab's rate divided by each variant's rate, compared within blocks. It stores every
-observation in data/overhead.json.
+medians, and the lab's rate divided by each variant's rate, compared within blocks. The program
+stores every observation in data/overhead.json.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 In `lab`, as in every trial, k6 writes every sample, and sampler and probe run. In `stock k6`,
 neither sampler nor probe runs, k6 writes only its summary, and k6 runs without the lab's settings
-(few tags, garbage collector). The script is the same in all variants.
+for tags and for the garbage collector. The script is the same in all variants.
 """
 COSTLY = {name: VARIANTS[name] for name in (LAB, "stock k6")}
 """Variants under which a server with costly requests is loaded.
@@ -137,7 +137,7 @@ def overhead_campaign(
 ) -> Campaign:
     """Return the campaign that measures the overhead.
 
-    It has one closed load of k6 on one server, which runs once per block.
+    The campaign has one server and one closed load of k6, and each block runs the load once.
     """
     load = Load(WORKLOAD, repeats, 1.0, Iterations(iterations), users=(vus,))
     return Campaign(
@@ -178,7 +178,7 @@ def measure_overhead(
 
     Return a row for each load, with `server`, `variant`, `block`, `rps` (all requests that the
     server answered, also those of the probe), `p50_ms`, `sampler_cpu_pct` and `probe_cpu_pct`.
-    Raise LabError if a load cannot be measured, because its block would be incomplete.
+    Raise LabError if a load cannot be measured, because the block of this load would be incomplete.
     """
     order = random.Random(campaign.seed)  # noqa: S311 - reproducible on purpose
     found: list[dict[str, Any]] = []
@@ -283,7 +283,8 @@ def costs(observations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
     A row has `variant`, the number of `trials`, and the medians of `MEASURED`; a median is None if
     the variant has no such number. `lab_to_variant` is the lab's rate divided by the variant's
-    rate, compared within blocks. It is None for the lab itself, and if there are too few trials.
+    rate, compared within blocks. This ratio is None for the lab itself, and if there are too few
+    trials.
     """
     table = pd.DataFrame(observations).astype(dict.fromkeys(MEASURED, float))
     table = table.sort_values("variant", key=lambda names: names.where(names != LAB, ""))

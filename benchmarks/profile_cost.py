@@ -3,9 +3,9 @@
 Run: python benchmarks/profile_cost.py RUN_FOLDER. `make bench-profile` measures `quick` first.
 
 Some slices of a session are plain: they run without perf. For each session, the program prints the
-duration in seconds, and for how many of these seconds the servers were loaded. It also prints the
-rate of the recorded slices, and of the counted slices, divided by the rate of the plain slices. The
-printed ratios are the geometric mean over the servers, the lowest ratio, and the highest ratio.
+duration in seconds, and for how many of these seconds the servers were loaded. For recorded slices
+and for counted slices, it also prints the rate divided by the rate of the plain slices. The printed
+ratios are the geometric mean over the servers, the lowest ratio, and the highest ratio.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from runner.store import SLICES, RunFolder
 
 @dataclass(frozen=True)
 class Beside:
-    """The rate of a session's slices of one kind, divided by the rate of its plain slices."""
+    """The rate of a session's slices of one kind, divided by the rate of the plain slices."""
 
     mean: float
     """Geometric mean over the servers."""

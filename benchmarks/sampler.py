@@ -33,14 +33,14 @@ from runner.model import Subject
 
 THREADS = 8
 SETTLE_S = 1.0
-"""The samples of this time at the beginning are left out.
+"""The samples of this many seconds at the beginning are left out.
 
 At the beginning, the sampler still imports modules, and reads every file for the first time.
 """
 
 # A stand-in for a server. Its arguments are the number of threads of the first process and the
-# number of further processes. All further processes, and all threads but one, sleep. This thread
-# answers every request on a free port as /stats would.
+# number of further processes. All further processes sleep, and so do all threads but one. The
+# thread that does not sleep answers every request on a free port as /stats would.
 _SERVER = """
 import os, socket, sys, threading, time
 threads, children = int(sys.argv[1]), int(sys.argv[2])
@@ -117,7 +117,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _busy(cpus: tuple[int, ...]) -> Iterator[None]:
-    """Keep the first of `cpus` busy with 64 MB of memory, so that its caches hold no other data."""
+    """Keep the first of `cpus` busy with 64 MB of memory, so that no other data stay in its caches."""
     process = subprocess.Popen(["taskset", "-c", str(cpus[0]), sys.executable, "-c", _GENERATOR])
     try:
         yield

@@ -3,8 +3,9 @@
 Run: PYTHONPATH=benchmarks python -m chaos [--campaigns N] [--seed N] [--containers SHARE]
 
 The program prints a line for each campaign, and ends with exit code 1 if a promise was broken. It
-writes the outcomes into docs/reliability.md, even if Ctrl-C ends it early. The same seed gives the
-same campaigns, faults and moments; which trial is hit also depends on the machine's speed.
+writes the outcomes into docs/reliability.md, even if Ctrl-C ends the program early. The same seed
+gives the same campaigns, faults and moments. But the machine's speed also affects which trial is
+hit.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def main() -> int:
 
 
 def undisturbed_s(engine: Engine | None) -> float:
-    """Return the duration of a campaign of plain processes that no fault hits, in seconds.
+    """Return the duration, in seconds, of a campaign that runs as plain processes without a fault.
 
     Before this campaign, run a campaign that builds the servers' binaries. If there is an engine,
     also run a campaign that builds the servers' images.
@@ -170,7 +171,7 @@ def _hit(lab: Lab, fault: Fault, moment_s: float, numbers: random.Random) -> Out
 
 
 def to_resume(lab: Lab) -> bool:
-    """True if the run must be resumed, because trials are left or its tables are incomplete."""
+    """True if the run must be resumed, because trials are left or the tables are incomplete."""
     return lab.unfinished() or bool(lab.contradictions())
 
 

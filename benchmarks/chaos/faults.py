@@ -35,7 +35,7 @@ class Fault:
     hit: Callable[[Lab, random.Random], str]
     """Function that causes the fault.
 
-    It returns the name of what was hit, or an empty text if there was nothing to hit.
+    The function returns the name of what was hit, or an empty text if there was nothing to hit.
     """
     mend: Callable[[Lab], None] = nothing_to_mend
     """Function that does what a user would do before resuming the run, such as freeing the disk."""
@@ -48,9 +48,9 @@ class Fault:
 
 
 def _signal(lab: Lab, word: str, number: signal.Signals) -> str:
-    """Send a signal to those processes of the lab whose command has this word.
+    """Send a signal to those processes of the lab whose command contains this word.
 
-    Return a text that names the processes; it is empty if there is no such process.
+    Return a text that names the processes. If there is no such process, the text is empty.
     """
     hit = []
     for process in lab.processes(word):

@@ -234,7 +234,7 @@ class Lab:
             runner.wait(seconds)
 
     def ended(self, runner: subprocess.Popen[bytes]) -> int | None:
-        """Wait for the runner's end and return its exit code.
+        """Wait until the runner ends, and return the runner's exit code.
 
         If the runner hangs, kill it and return None.
         """
@@ -351,7 +351,7 @@ class Lab:
         """Return sentences about the things that the last command left behind.
 
         These are processes, containers, ledgers and temporary files that still exist after
-        CLEAN_UP_S. If the watchdog was killed, first run `bench clean`.
+        CLEAN_UP_S. If the watchdog was killed, run `bench clean` before looking for them.
         """
         if killed_watchdog:
             self.ended(self.start("clean"))
@@ -381,14 +381,14 @@ class Lab:
 
 
 def _variables(process: psutil.Process) -> str:
-    """Return the lab's folder that a process's environment names; empty if it names no folder."""
+    """Return the value of BENCH_ROOT in a process's environment; empty if it is not set."""
     return process.environ().get("BENCH_ROOT", "")
 
 
 def _stays(things: Callable[[], Sequence[object]]) -> str:
     """Wait until `things` returns no things, but at most for CLEAN_UP_S.
 
-    Return a text that names the things that remain; it is empty if nothing remains.
+    Return a text that names the things that remain. If nothing remains, the text is empty.
     """
     deadline = time.monotonic() + CLEAN_UP_S
     found: Sequence[object] = []
