@@ -21,21 +21,21 @@ begin() {
 }
 
 # fresh BUILT LOCK: succeed if the tool BUILT was built from the versions in LOCK. `finish` keeps a copy
-# of LOCK beside BUILT, so succeed if LOCK equals this copy. The times of the files do not show it,
-# because the files of the lab's package get new times at each installation. But if there is no copy,
-# succeed if BUILT is newer than LOCK.
+# of LOCK beside BUILT, so succeed if LOCK equals this copy. The files' times are not compared, because
+# the files of the lab's package get new times at each installation. Only if there is no copy, succeed
+# if BUILT is newer than LOCK.
 fresh() {
   [ -x "$1" ] || return 1
   if [ -e "$1.lock" ]; then cmp -s "$2" "$1.lock"; else [ "$1" -nt "$2" ]; fi
 }
 
-# finish BUILT LOCK: replace BUILT by BUILT.new, and keep a copy of LOCK beside it.
+# finish BUILT LOCK: replace BUILT by BUILT.new, and keep a copy of LOCK beside BUILT.
 finish() {
   cp "$2" "$1.lock"
   mv "$1.new" "$1"
 }
 
-# reason: print the first line of the log that begins with "error"; if there is none, print the log's last line.
+# reason: print the first line of the log that begins with "error". If no line does, print the log's last line.
 reason() {
   { grep -iE -m 1 '^ *error' "$log" || grep -v '^ *$' "$log" | tail -n 1; } | sed -E 's/^ *(error: *)?//I; s/\.$//'
 }

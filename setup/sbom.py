@@ -2,8 +2,8 @@
 
 `setup/sbom.py WHEEL < ENVIRONMENT.json` writes a file beside WHEEL with the same name, but with the
 suffix .cdx.json. This file lists the lab with the wheel's version, and the locked packages that the
-lab needs with all of its extras. The development tools in .venv are left out. cyclonedx-py itself
-would not leave out all development tools, because it includes every installed package that any
+lab needs with all of its extras. The development tools in .venv are left out. This program removes
+them, because cyclonedx-py would keep some of them: it includes every installed package that any
 extra of another package needs.
 """
 

@@ -1,7 +1,7 @@
 """Build the servers named on the command line.
 
-If no server is named, print the servers of the quick campaign that can be built here and have no
-binary yet.
+If no server is named, print those servers of the quick campaign that have no binary yet, but can be
+built here.
 
 This program needs only the standard library, because `make setup` runs it before there is a .venv.
 So it reads from a server.toml only what a build needs. `runner.planning.catalog` checks the rest.
