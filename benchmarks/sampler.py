@@ -117,7 +117,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _busy(cpus: tuple[int, ...]) -> Iterator[None]:
-    """Keep the first of `cpus` busy with 64 MB of memory, so that no other data stay in its caches."""
+    """Keep the first of `cpus`, and its caches, busy with an array of 64 MB."""
     process = subprocess.Popen(["taskset", "-c", str(cpus[0]), sys.executable, "-c", _GENERATOR])
     try:
         yield

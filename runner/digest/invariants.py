@@ -12,7 +12,7 @@ from runner.generator_traits import GENERATOR_LATE_S, TRAITS, Tool, Traits
 from runner.model import Blame, Check
 
 ROUNDING_MS = 0.001
-"""Allowed rounding error: k6 adds nanoseconds, but prints milliseconds as floats."""
+"""Allowed rounding error in ms: k6 adds nanoseconds, but prints milliseconds as floats."""
 MIN_COVERAGE = 0.99
 MOST_IDLE = 0.005  # highest CPU use of a server while others are loaded, as a share of a core
 SETTLED_S = 0.1

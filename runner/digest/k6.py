@@ -110,7 +110,7 @@ class Steady:
 
 @dataclass(frozen=True)
 class PortUse:
-    """Requests of a user's script to one other port of the server's host."""
+    """Requests of a user's script to a single port that is not the server's."""
 
     port: int
     requests: int
@@ -259,8 +259,8 @@ def spool_together(
 ) -> Tally:
     """Spool the raw files of several generators, each into a folder of its own.
 
-    Return the sums of the files' counts. `further` holds each file in addition to `raw`, with the
-    offset in nanoseconds that converts the file's times to the wall clock of `raw`.
+    Return the sums of the files' counts. `further` holds the other files besides `raw`, each with
+    the offset in nanoseconds that converts the file's times to the wall clock of `raw`.
     """
     whole = Tally()
     for number, (path, behind_ns) in enumerate([(raw, 0), *further], start=1):

@@ -133,7 +133,8 @@ class LoadSeen:
     def shape(self) -> Shape:
         """The load as a shape of the lab.
 
-        A closed load becomes a number of users for a time, and an open load a constant rate.
+        The shape of a closed load has a number of users and a duration. The shape of an open load
+        has a constant rate and a duration.
         """
         if self.model == "closed":
             return ForTime(self.users, float(max(1, round(self.seconds))))

@@ -59,7 +59,10 @@ files' metadata small.
 
 @dataclass(frozen=True)
 class ProbeSamples:
-    """Raw samples, in the order in which they were due; times are in ns of CLOCK_MONOTONIC."""
+    """Raw samples, in the order in which the requests were due.
+
+    Times are in ns of CLOCK_MONOTONIC.
+    """
 
     scheduled_ns: npt.NDArray[np.int64]
     sent_ns: npt.NDArray[np.int64]

@@ -37,9 +37,9 @@ NUMBERS = (
 - `requests` counts all requests that ended, even with an error. `errors` counts the requests
   without the expected answer, whatever the tool calls them. `errors_beside` counts those errors
   that the tool does not count among its requests, such as broken connections. `unfinished` counts
-  the requests that the tool itself cut off at its end, if the tool counts them as requests.
+  the requests that the tool itself cut off at the end of the load, if `requests` includes them.
 - `failed_checks_pct` is the share of a script's checks that failed.
-- `cycle_ms` is connections / rate, for a tool that prints it (ab's mean time per request).
+- `cycle_ms` is connections / rate, for tools that print this number (ab's mean time per request).
 - `duration_slack_s` is the highest rounding error of a printed duration.
 - `resolution_ms` is the highest rounding error of a printed response time, for tools that round
   coarsely.
