@@ -98,7 +98,7 @@ share.
 """
 BY_CHANCE = 2.0
 """The number of the probe's answered requests may be lower than planned by this many standard
-deviations, even if this is less than the share PROBED.
+deviations, even if the share of answered requests is then below PROBED.
 
 The number varies, because the probe sends its requests at random times.
 """
@@ -183,7 +183,7 @@ class Evidence:
     unit: str = "requests"
     """Unit of an open load's rate: requests, or iterations of several requests."""
     share: float = 1.0
-    """Share of the CPU time of its CPUs that the server may use under the lab's quota.
+    """Share of its CPUs' time that the server may use under the lab's quota.
 
     1 if the lab set no quota.
     """
