@@ -87,8 +87,8 @@ def generator_said(case: Case) -> str:
 def probe_saw(case: Case) -> str:
     """Return a text that compares the probe's median with the generator's, over the same seconds.
 
-    If the generator's median is at least `TWICE` the probe's, a further sentence says that the
-    server could have answered without the rest of the generator's median. If the trial had no
+    If the generator's median is at least `TWICE` the probe's, a further sentence says that the rest
+    of the generator's median was not needed to get an answer from the server. If the trial had no
     probe, or the load did not keep its connections, return a sentence that says so instead.
     """
     row = case.row
@@ -217,9 +217,9 @@ def servers_table(case: Case) -> pd.DataFrame:
     """Return a table of all servers of the run under the case's load, as texts.
 
     The values are means of the compared trials. Two columns are equal because of Little's law: the
-    mean response time, and the number of users divided by the rate. The law does not determine the
-    probe's median and the CPU time per request, which are in the table, too. A quantity that is
-    unknown for all servers has no column.
+    mean response time, and the number of users divided by the rate. The table also contains the
+    probe's median and the CPU time per request, which the law does not determine. A quantity that
+    is unknown for all servers has no column.
     """
     rows = []
     for server, trials in compared(case.tables, case.peers).groupby("server", sort=True):
@@ -264,7 +264,7 @@ LACKED = "the run did not have that much"
 
 @dataclass(frozen=True)
 class Weighed:
-    """The words for a column that influences the verdict."""
+    """The words that the page prints for a column of the trials that influences the verdict."""
 
     name: str
     unit: str

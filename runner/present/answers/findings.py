@@ -58,7 +58,7 @@ class Finding:
 
     sentence: str
     is_first: bool = False
-    """True if this finding is among those that are chosen first for the report's first screen."""
+    """True if this finding is preferred to others on the first screen of the report."""
 
 
 @lru_cache(maxsize=4)
@@ -345,9 +345,10 @@ def _range_words(pairs: pd.DataFrame) -> str:
 
 
 def response_times(tables: Tables, known: pd.DataFrame) -> str:
-    """Return a sentence with the servers' response times at the highest rate that allows it.
+    """Return a sentence with the servers' response times at the highest rate.
 
-    Return an empty text if response times cannot be compared at any rate.
+    Only the rates at which response times can be compared are considered. Return an empty text if
+    there is no such rate.
     """
     rates = sealed_trials(tables.trials).drop_duplicates("load").set_index("load")["rate_rps"]
     half = known[known["quantity"] == P50.name]
@@ -364,7 +365,8 @@ def response_times(tables: Tables, known: pd.DataFrame) -> str:
 def _times_words(rows: pd.DataFrame) -> str:
     """Return the response times of all servers, each with its ratio to the base's response time.
 
-    For example `axum is 0.207 ms, of echo 0.255 ms (1.23 [1.13–1.34] times axum's)`.
+    The text continues the words `the median response time of`, for example with `axum is 0.207 ms,
+    of echo 0.255 ms (1.23 [1.13–1.34] times axum's)`.
     """
     pairs = rows.to_dict("records")
     base = pairs[0]["base"]
@@ -378,10 +380,9 @@ def _times_words(rows: pd.DataFrame) -> str:
 def queued_case(tables: Tables) -> Case | None:
     """Return the trial that best shows that a generator can measure its own queue.
 
-    Only the trials of k6 in the mask of `queued` are considered: in these trials the generator was
-    the limit, and its response times exceeded the probe's. Among their cells, the cell is chosen in
-    which k6's times exceeded the probe's most. The median trial of this cell is returned. Return
-    None if there is no such cell.
+    Only trials in which k6 was the limit and timed its own queue are considered (see `queued`).
+    Return the median trial of the cell in which k6's response times exceeded the probe's by the
+    largest factor. Return None if there is no such cell.
     """
     known = candidates(tables)
     known = known[queued(known)]
@@ -408,7 +409,7 @@ def two_clients(tables: Tables) -> str:
 
 
 def load_phrase(row: Row) -> str:
-    """Return the first words of a sentence, which say what the load was and on which CPU.
+    """Return the first words of a sentence: how much CPU the server had, and what the load was.
 
     For example `On half a core, with 100 kept connections (wrk-matrix),`.
     """

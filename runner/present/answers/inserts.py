@@ -29,7 +29,7 @@ COLUMN_OF_HEADING = {
     "most in use": "pool_in_use",
     "rows": "rows",
 }
-"""Columns of the summary that only loads with a database need, by their headings."""
+"""Columns of the summary that only loads with a database need. The keys are headings."""
 
 
 def findings(tables: Tables) -> tuple[str, ...]:
@@ -88,12 +88,12 @@ def _stored(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _most(tables: Tables, closed: pd.DataFrame, sealed: pd.DataFrame) -> list[str]:
-    """Return sentences with the ranking of servers by inserts per second.
+    """Return sentences that rank the servers by inserts per second under one load.
 
-    A load can be ranked only if at least two of its servers were the limit in all their trials. The
-    sentences rank the servers under only one of these loads: the load with the highest rate. They
-    name the other loads that can be ranked, and the loads that cannot, with the limits of their
-    trials.
+    Servers can be ranked under a load only if at least two of them were the limit in all their
+    trials. Of the loads for which this is true, the load with the highest rate is chosen. Further
+    sentences name the other loads under which servers can be ranked, and the loads under which they
+    cannot. The latter are named with the limits of their trials.
     """
     loads = {
         str(load): rows for load, rows in closed[closed["trials"] > 0].groupby("load", sort=False)
@@ -194,9 +194,10 @@ class SmallestPool:
     size: float
     """Number of connections of the pool."""
     detectable: float
-    """Smallest ratio of the fastest size's rate to this size's rate that could be detected.
+    """The smallest ratio that the trials could detect between the fastest size and this size.
 
-    The value is 1 if this size is itself the fastest.
+    The ratio is the rate with the fastest size divided by the rate with this size. The value is 1
+    if this size is itself the fastest.
     """
 
 

@@ -33,8 +33,8 @@ TAIL = 0.01
 CHANCE = 0.01
 """Significance level of the statement that an endpoint makes the tail.
 
-Chance alone could put many of an endpoint's requests among the slowest requests. The statement is
-made only if the probability of this is at most this level.
+An endpoint can have many of the slowest requests by chance. The statement is made only if chance
+would cause this with a probability of at most this level.
 """
 
 
@@ -172,8 +172,8 @@ def thresholds_table(tables: Tables) -> pd.DataFrame:
 def threshold_findings(tables: Tables) -> tuple[str, ...]:
     """Return a sentence for each trial that says how many thresholds were broken.
 
-    The lab evaluates the thresholds from the samples. If k6 came to another result for some of
-    them, the sentence names these thresholds.
+    The lab evaluates the thresholds from the samples. The sentence also names the thresholds for
+    which k6 came to another result.
     """
     said = []
     for trial_id, rows in tables.of_script("thresholds").groupby("trial_id", sort=False):

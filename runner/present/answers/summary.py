@@ -61,15 +61,19 @@ MEANS = {
     "database_cpu_ms_per_request": "database_cpu_ms_per_request",
     "database_cpu_pct": "database_cpu_mean_pct",
 }
-"""Columns of the summary that contain geometric means, each with the averaged column of trials."""
+"""Columns of the summary that contain geometric means.
+
+Each column is mapped to the column of trials from which the means are computed.
+"""
 MEDIANS = {
     "dropped": "dropped",
     "pool_in_use": "pool_in_use_max",
     "pool_exhausted_pct": "pool_exhausted_pct",
 }
-"""Columns of the summary that contain medians, each with the column of trials that is used.
+"""Columns of the summary that contain medians.
 
-The values of these columns may be 0, so a geometric mean is not possible.
+Each column is mapped to the column of trials from which the medians are computed. The values may be
+0, so a geometric mean is not possible.
 """
 SUMMARY_COLUMNS = (
     *(
@@ -100,7 +104,7 @@ SUMMARY_COLUMNS = (
     *(f"{name}_{end}" for name in MEANS for end in ("low", "high")),
 )
 CARRIED = {"p95_ms": 0.95, "p99_ms": 0.99, "first_byte_p99_ms": 0.99}
-"""Columns of the summary that contain a quantile, each with its quantile.
+"""Columns of the summary that contain a percentile, each mapped to its quantile (0 to 1).
 
 The value in such a column is NaN if a trial of the cell has too few requests for the quantile.
 """
@@ -130,7 +134,7 @@ def summarize(tables: Tables) -> pd.DataFrame:
     - `cost_counts` is True if few enough requests failed for the CPU time per request to be valid.
     - `is_limited` is True if the server or the database had only a share of a core.
     - `server_bound` is True if the load was closed, the server was the limit of every trial, and
-      the server is not there for calibration. Throughput is ranked only if `server_bound` is True.
+      the server is no calibration server. Throughput is ranked only if `server_bound` is True.
     - `rank` is the rank by requests/s with its letters. It is empty if the server is not ranked.
     """
     return _summarized(tables).copy()
@@ -197,9 +201,9 @@ def _summary(cell: pd.DataFrame, tails_ms: pd.Series[float]) -> dict[str, object
 def _ends_of(means: Mapping[str, Mean], compared: int) -> dict[str, float]:
     """Return the ends of the means' intervals, by column.
 
-    A mean has minimum and maximum as its ends instead of an interval if too few trials have a
-    value. In a cell with enough trials, other columns do have intervals, and a row must not mix the
-    two kinds of ends. In such a cell, minimum and maximum are replaced by NaN.
+    If too few trials have a value in a column, the mean in this column has minimum and maximum
+    instead of an interval. In a cell with enough trials, these ends are replaced by NaN, because
+    other columns have intervals, and a row must not contain both kinds of ends.
     """
     ends = {}
     for name, mean in means.items():
@@ -306,9 +310,9 @@ def tail_words(row: Mapping[Any, Any]) -> str:
 
 
 def of_own_api(tables: Tables) -> dict[str, str]:
-    """Return the columns that are printed only if a run measured the user's own API, by heading.
+    """Return the additional columns that are printed for a run of the user's own API.
 
-    Return no columns for any other run.
+    The result maps headings to columns of the summary. It is empty for any other run.
     """
     is_own = bool(tables.manifest.campaign.apis)
     return {"first byte p50, ms": "first_byte_p50_ms"} if is_own else {}
@@ -575,8 +579,8 @@ def throughput(tables: Tables, rows: pd.DataFrame) -> str:
 def _offered(loads: list[pd.DataFrame]) -> list[str]:
     """Return sentences about open loads, whose rates are not ranked because the campaign set them.
 
-    The sentences name each server under which the generator dropped requests (did not send them in
-    time), and each server whose requests failed.
+    The sentences name each server for which the generator dropped requests, which means that it did
+    not send them in time. They also name each server whose requests failed.
     """
     by_outcome: dict[str, list[str]] = {}
     for rows in loads:

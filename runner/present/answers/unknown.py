@@ -14,7 +14,8 @@ def why_unknown(compared: pd.DataFrame) -> str:
     """Return the most frequent reason why the limit of a cell's compared trials is unknown.
 
     Return an empty text if all limits are known. If the reason does not apply to all trials, the
-    text says to how many trials it applies. Numbers in the reason come from the first of them.
+    text says to how many trials it applies. Numbers in the reason come from the first of these
+    trials.
     """
     unknown = compared[limits_of(compared).eq(Limit.UNKNOWN)]
     if unknown.empty:
