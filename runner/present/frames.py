@@ -86,8 +86,8 @@ class Tables:
     def timed(self, tool: str) -> pd.DataFrame:
         """Return the trials of `sealed` that have response times.
 
-        The trials of a server on a share of a core have no response times, because such times would
-        mostly show how long the server waits for the next period of its quota.
+        A trial whose server had only a share of a core has no response times, because such times
+        would mostly show how long the server waits for the next period of its quota.
         """
         chosen = self.sealed(tool)
         return chosen[chosen["latency_p50_ms"].notna()]
@@ -351,8 +351,9 @@ def _typed(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     """Return a table with all of its columns, including optional columns that the file lacks.
 
     Unknown numbers are NaN, and unknown texts are null. In the table of trials, all columns of
-    numbers and flags become floats; in other tables, only the optional ones do. They are converted
-    because a column that contains only nulls has no type in Parquet. A flag becomes 0 or 1.
+    numbers and flags are converted to floats. In other tables, only optional columns are converted.
+    The conversion is needed because a column that contains only nulls has no type in Parquet. A
+    flag becomes 0 or 1.
     """
 
     def as_floats(column: pd.Series[Any]) -> pd.Series[float]:
@@ -376,7 +377,7 @@ def _typed(frame: pd.DataFrame, table: str) -> pd.DataFrame:
 
 
 def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
-    """Add the names of the loads and the other columns that `Tables` describes to the trials.
+    """Return the trials with the columns that `Tables` describes, such as the names of the loads.
 
     Null texts become empty, and values that older runs lack are filled in.
     """
@@ -660,12 +661,12 @@ class Case:
         return alike
 
     def given(self, subject: str) -> float:
-        """Return how much CPU a process of this trial could use, in % of a core (`given_pct`)."""
+        """Return the CPU that a process of this trial could use, in % of a core (`given_pct`)."""
         return float(given_pct(self.tables, self.frame, subject).iloc[0])
 
 
 def given_pct(tables: Tables, trials: pd.DataFrame, subject: str) -> pd.Series[float]:
-    """Return how much CPU a process could use in each trial, in % of a core.
+    """Return the CPU that a process could use in each trial, in % of a core.
 
     `subject` is `server`, `generator` or `database`. The value is NaN if the manifest does not say
     on which CPUs this process ran. A quota of the lab reduces the CPU of the server or the
