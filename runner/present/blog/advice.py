@@ -45,8 +45,8 @@ def advice(story: Story) -> list[Block]:
 def _best(tables: Tables, quantity: Quantity, rows: pd.DataFrame, need: str) -> str:
     """Return a sentence that recommends the servers that come first most often.
 
-    Only loads under which servers differ count. For each server, the share of these loads is
-    computed under which no other server was ahead of it. The servers with the largest share are
+    Only loads under which servers differ count. A server comes first under a load if no other
+    server is ahead of it. The servers that come first under the largest share of their loads are
     recommended. A server is not recommended if it ran under less than half as many of these loads
     as another server, because its share then rests on too few loads. Return an empty text if
     servers differ under no load.
@@ -75,10 +75,10 @@ def _best(tables: Tables, quantity: Quantity, rows: pd.DataFrame, need: str) -> 
 
 
 def _count_words(name: str, firsts: int, loads: int) -> str:
-    """Return words for a server and the loads under which it came first.
+    """Return words that say under how many loads a server came first.
 
-    `firsts` is the number of loads under which no server was ahead of it, and `loads` is the number
-    of its loads under which servers differ.
+    `firsts` is the number of loads under which no other server was ahead of the server. `loads` is
+    the number of loads under which the server ran and servers differ.
     """
     return f"{name} under {firsts} of {captions.plural(loads, 'load')} on which servers differ"
 

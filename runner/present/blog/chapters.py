@@ -87,9 +87,9 @@ def finding(story: Story) -> list[str]:
 def reason(story: Story) -> list[Block]:
     """Return a paragraph that says why one server needs more CPU per request than another.
 
-    The paragraph names the kinds of work for which the server with the highest CPU time per request
-    needs more of it than the server with the lowest. They are taken from the run's profiles. Return
-    an empty list if the run has no profiles, or if no difference is significant.
+    The paragraph compares the servers with the highest and the lowest CPU time per request in the
+    run's profiles. It names the kinds of work for which the former needs more CPU time. Return an
+    empty list if the run has no profiles, or if no difference is significant.
     """
     profiles = why_figures.profiles_of(story.tables)
     if profiles is None:
@@ -143,7 +143,7 @@ def _idle_words(story: Story) -> str:
     """Return a warning if idle CPUs could sleep in all trials; otherwise return an empty text.
 
     If idle CPUs could sleep in only some trials, no warning is needed, because the names of the
-    loads then say in which.
+    loads then say in which trials idle CPUs could sleep.
     """
     asleep = story.sealed["idle"].eq("system").all()
     return "Idle CPUs could fall asleep, and waking one takes time." if asleep else ""
@@ -292,9 +292,10 @@ def _named_with_language(row: Row) -> str:
 
 
 def _time_at_a_sustained_rate(row: Row, timed: dict[str, Row]) -> dict[str, str]:
-    """Return the cell with a server's median response time at a rate that it sustained, by heading.
+    """Return a server's median response time at a rate that it sustained, as a cell of the table.
 
-    Return an empty dict if no server sustained a rate, because the table then lacks this column.
+    The result maps the heading of the column to the text of the cell. It is empty if no server
+    sustained a rate, because the table then lacks this column.
     """
     if not timed:
         return {}
@@ -394,8 +395,8 @@ def _medians_words(story: Story) -> str:
 def _of_every_outcome(judged: Sequence[Judged]) -> list[Judged]:
     """Return at most `MOST_CLAIMS` claims with a ratio, which are examples of all outcomes.
 
-    Each outcome and each direction of failure gives one claim in turn, until there are enough. A
-    claim is preferred if no claim of its source has been chosen yet.
+    Each outcome and each direction of failure gives one claim in turn, until there are enough
+    claims. A claim is preferred if no other claim from its source has been chosen yet.
     """
     by_direction: dict[str, list[Judged]] = {}
     for each in judged:
@@ -444,7 +445,7 @@ def _measured_words(judged: Judged) -> str:
     """Return the ratios that were measured for a claim, in words.
 
     A single ratio is followed by its interval: `gnet/axum 1.17 [1.03–1.32]`. If each comparison is
-    about another pair of servers, each ratio is given: `axum/echo 2.37 and actix/echo 3.48`.
+    about a different pair of servers, each ratio is given: `axum/echo 2.37 and actix/echo 3.48`.
     Otherwise the ratios are given as a range.
     """
     parts = judged.compared

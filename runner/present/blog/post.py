@@ -295,17 +295,18 @@ def _report(tables: Tables, sealed: pd.DataFrame, figures: Sequence[Picture]) ->
 
 
 def started(manifest: Manifest) -> str:
-    """Return words for the server of a trial, which was freshly started or already running."""
+    """Return words that say if a trial's server was freshly started or was already running."""
     if manifest.engine == "attached":
         return "a server that was running before the run and is the same in every trial"
     return "a freshly started server"
 
 
 def _chapters(tables: Tables, sealed: pd.DataFrame) -> Iterator[tuple[str, str, list[Block]]]:
-    """Yield the title, the name of the figure, and the other content of each first chapter.
+    """Yield the chapters at the beginning of the report.
 
-    These chapters are at the beginning of the report. The content is empty if the run lacks the
-    loads that the chapter is about.
+    Each chapter consists of the title, the name of the figure, and the other content. The name is
+    empty if the chapter has no figure. The content is empty if the run lacks the loads that the
+    chapter is about.
     """
     yield "The answer", "ratios", list(parts.OF_A_RUN["answer"](tables))
     surprise = chapters.proof(findings.queued_case(tables))

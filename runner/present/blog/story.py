@@ -78,12 +78,18 @@ class Story:
 
     @property
     def case(self) -> Case | None:
-        """The trial that shows best that a generator measures its own queue; None without one."""
+        """The trial that shows best that a generator measures its own queue.
+
+        It is None if the run has no such trial.
+        """
         return findings.queued_case(self.tables)
 
     @property
     def load(self) -> Row | None:
-        """A trial of the load under which the post compares servers; None without such a load."""
+        """A trial of the load under which the post compares servers.
+
+        It is None if the run has no such load.
+        """
         return findings.best_known_load(findings.known_ratios(self.tables), self.sealed)
 
     def phrase_of(self, load: str) -> str:
