@@ -43,7 +43,7 @@ class DotPanel:
 
 @dataclass(frozen=True, eq=False)
 class DotGroup:
-    """Panels that are side by side and have the same servers as rows, with the first on top.
+    """Panels side by side that have the same servers as rows, with the first server on top.
 
     A panel is None if there are no measurements for it.
     """

@@ -42,9 +42,9 @@ FEWEST_SIZES = 3
 With fewer sizes, each size has its own panel with a row for each server.
 """
 NUDGE = 1.045
-"""Factor by which the points of neighbouring servers are shifted against each other along x.
+"""Factor by which the x of each server's points exceeds the x of the previous server's points.
 
-Without this shift, servers with equal ranges would hide each other.
+Without this shift, the ranges of servers with equal values would hide each other.
 """
 SPARE = 1.08
 """Factor by which a linear y axis extends beyond the highest value."""
@@ -282,7 +282,7 @@ def facets(chart: Chart, mark: Mark = band) -> Figure:
         bound = rows["series"] == (chart.dashed or None)
         lines_of(ax, rows[~own & ~bound], **OTHERS)
         lines_of(ax, rows[own & bound], color=style.INK, lw=1.0, ls=DASHED, label="bound")
-        # Draw the server's own line without its dashes, because the dashed line is the bound.
+        # Draw the server's own line without its dashes, because only the bound is dashed.
         mark(ax, rows[own & ~bound], replace(chart.looks[facet.server], dash="-"), facet.server)
         style.limit(ax, "y", *limits, log=chart.y.log)
         ax.set_ylabel(chart.y.label)

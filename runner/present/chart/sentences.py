@@ -100,7 +100,7 @@ def said(fact: Fact, known: Lines, names: Collection[str], *, short: bool = Fals
     """Return a fact as a clause: `the medians are, shortest first, axum 250 ms and gin 280 ms`.
 
     With `short`, the clause names only the first and the last of more than two servers, and says
-    how many servers lie between them. It ends with the servers among `names` whose value is
+    how many servers lie between them. The clause ends with the servers among `names` whose value is
     unknown.
     """
     values = {
@@ -132,8 +132,8 @@ def said(fact: Fact, known: Lines, names: Collection[str], *, short: bool = Fals
 def pale(known: Lines, *, short: bool = False) -> str:
     """Return a clause that says which points of a panel are pale.
 
-    With `short`, the clause only gives the number of pale points if the line of some server has
-    both pale and solid points.
+    With `short`, the clause gives only the number of pale points if some server has both pale and
+    solid points.
     """
     places = {
         name: list(rows.loc[~rows["solid"].astype(bool), "x"]) for name, rows in known.items()

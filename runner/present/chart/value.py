@@ -56,11 +56,11 @@ class Axis:
 
 @dataclass(frozen=True)
 class Fact:
-    """A value of each server in a panel, which a clause of the chart's description gives.
+    """A value of each server in a panel, such as the median, and the words of a clause about it.
 
     - `noun` names the value in the clause.
     - `value` computes the value from a server's points. NaN means that the value is unknown.
-    - `text` makes the words that replace the value and its `unit`, if it is given.
+    - `text`, if it is given, makes the words that replace the value and its `unit`.
     - `ends_of` names a column whose lowest and highest value follow in brackets. It may be empty.
     - `rising` says that the server with the smallest value comes first. Otherwise the server with
       the largest value comes first.
@@ -393,7 +393,7 @@ def chart(
 
 @cache
 def _places() -> dict[str, int]:
-    """Import every module that registers charts, and return its position in the order of pages."""
+    """Import the modules that register charts, and return the position of each in page order."""
     figures = importlib.import_module("runner.present.figures")
     others = sorted(f"figures.{module.name}" for module in pkgutil.iter_modules(figures.__path__))
     modules = [
