@@ -148,10 +148,10 @@ _RULES: dict[Need, Callable[[pd.DataFrame], Obstacle | None]] = {
 
 
 def _another_limit(trials: pd.DataFrame, others: set[Limit], *, is_floor: bool = False) -> Obstacle:
-    """Return the obstacle that something other than the server limited the trials.
+    """Return an obstacle, which says that something other than the server limited the trials.
 
-    Its limit is the one among `others` that comes first in `Limit`. If this limit is `UNKNOWN`, the
-    obstacle also contains the most frequent cause.
+    The obstacle names the limit among `others` that comes first in `Limit`. If this limit is
+    `UNKNOWN`, the obstacle also contains the most frequent cause.
     """
     limit = next(limit for limit in Limit if limit in others)
     cause = _commonest_cause(trials) if limit is Limit.UNKNOWN else None

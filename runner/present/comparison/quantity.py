@@ -11,7 +11,7 @@ MIB = 2.0**20
 class Need(StrEnum):
     """A condition that all trials of a cell must meet so that a quantity describes the server.
 
-    For all quantities, at most 1 in 1000 requests may have failed in addition.
+    In addition, at most 1 in 1000 requests may have failed. This is true of all quantities.
     """
 
     SERVER_LIMIT = "the server was the limit of a closed load"

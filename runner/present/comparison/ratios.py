@@ -81,7 +81,7 @@ SAME_LOAD = (
     "database_share",
     "idle",
 )
-"""Columns in which two loads are equal if they differ only in the server's share of a core."""
+"""Columns that are equal in two loads that differ only in the server's share of a core."""
 LINEAR = (
     "A share of a core can stand for a whole core if the rate on the share, divided by the share, "
     "is equal to the rate on the whole core (a ratio of 1). The table has only servers that were "
@@ -96,7 +96,7 @@ def frame(tables: Tables, quantities: Sequence[Quantity] = OF_A_REPORT) -> pd.Da
     - `ratio` says how many times better the base is: base / server for a rate, server / base for a
       cost or a time. So the base is ahead if the ratio is above 1.
     - `low` and `high` are the ends of the ratio's 95 % interval over sessions or blocks. If only a
-      bound is known, one of them is 0 or infinite.
+      bound is known, one of these ends is 0 or infinite.
     - `why` is the reason if there is no ratio, and otherwise empty.
     - `ours` is the geometric mean of the base, and `theirs` is the geometric mean of the other
       server. The ratio is the quotient of these means.
@@ -231,7 +231,7 @@ def noise_floor(tables: Tables, load: object, column: str, *, within: bool = Fal
     """Return the factor (>= 1) by which intervals of `column` are widened under a load.
 
     The factor is the largest ratio that noise alone caused between two labels of one server (A/A).
-    It is 1 if the run has no such labels. If comparisons are made `within` sessions, their
+    The factor is 1 if the run has no such labels. If comparisons are made `within` sessions, their
     intervals already include this noise (docs/method-evidence.md). Therefore the factor is 1 in
     this case, too, unless the two labels differ significantly.
     """

@@ -27,7 +27,7 @@ from runner.present.statistics.inference import sure_spread
 from runner.verdict.limits import Limit
 
 LIMITS_THAT_DECIDE = (Limit.SERVER, Limit.NONE)
-"""Limits of a step with which the server itself was the reason that the objective was broken.
+"""If a step at one of these limits broke the objective, the server itself was the reason.
 
 With `SERVER`, the server's CPUs were full. With `NONE`, no program was at a limit.
 """
@@ -53,7 +53,7 @@ WHY: dict[str, str] = {
 }
 """The reason why the server's highest rate may be higher than the search shows.
 
-The reasons are given by the limit of the step that broke the objective.
+The key is the limit of the step that broke the objective, or `RANGE_ENDS` if no step broke it.
 """
 
 
@@ -75,7 +75,7 @@ class SearchOutcome:
     The text is `RANGE_ENDS` if no step broke the objective.
     """
     probe_p95_ms: float
-    """The probe's 95th percentile of response times in the step whose limit is in `limit`.
+    """The 95th percentile of the probe's response times in the step that `limit` is about.
 
     It is NaN if no step broke the objective.
     """
