@@ -167,7 +167,7 @@ def _describe_clients(chart: Chart, case: Case) -> str:
 def cpu(case: Case) -> Chart:
     """Return the chart of CPU use over time, with a panel each for server, generator and database.
 
-    The column `given` of the chart's frame contains how much CPU the program could use. This is
+    The column `given` of the chart's frame contains the CPU that the program could use, which is
     drawn as a dashed line.
     """
     title = "CPU of both sides, beside what each was given"

@@ -117,8 +117,8 @@ def _spectrum_finding(frame: pd.DataFrame, trials: pd.DataFrame) -> str:
     """Return a title that compares the fastest and the slowest server.
 
     The servers are compared at the highest percentile of `TICKS` that all lines reach. If there are
-    several loads, the title gives the range of the ratio of the slowest to the fastest server.
-    Return an empty text if a line does not reach any percentile of `TICKS`.
+    several loads, the title gives the range of the ratios between the slowest and the fastest
+    server. Return an empty text if a line does not reach any percentile of `TICKS`.
     """
     known = frame.dropna(subset="y")
     reach = float(known.groupby(["panel", "server"])["x"].max().min()) if len(known) else 0.0

@@ -77,7 +77,7 @@ def _matrix(
     """Return the chart of a quantity by number of connections.
 
     `key` is the legend. If `pale` is given, points at which the server was not the limit are drawn
-    pale, and `pale` is the sentence that says what they mean.
+    pale, and `pale` is the sentence that says what pale points mean.
     """
     finding = ratios.finding(tables, quantity, "wrk")
     solid = ranks_by_throughput if pale else lambda _: True
@@ -118,7 +118,8 @@ def _matrix(
 def _terms(trials: pd.DataFrame) -> list[str]:
     """Return each trial's quotas in words.
 
-    If idle CPUs slept in some of the trials and polled in others, the words say which.
+    If idle CPUs slept in some of the trials and polled in others, the words also say in which
+    trials they slept.
     """
     is_mixed = trials["idle"].nunique() > 1
     rows = trials.assign(slices=math.nan).to_dict("records")
@@ -148,8 +149,8 @@ def _groups(frame: pd.DataFrame, *, best_is_highest: bool) -> list[DotGroup]:
     """Return rows of panels.
 
     Usually there is one row for each workload and number of connections, with a panel for each
-    connection mode. If a mode has several such loads, which then differ in their terms (such as
-    quotas), there are as many rows as the mode with the most loads has.
+    connection mode. If loads of one mode differ only in their terms, such as quotas, each of these
+    loads needs a panel in a row of its own.
     """
     modes = [mode for mode in MODES if frame["mode"].eq(mode).any()]
     by_load = {

@@ -25,7 +25,7 @@ from runner.present.statistics.stats import window_means
 
 UNSAMPLED = "The CPU of this run's k6 trials was not sampled."
 USED_UP = 0.9
-"""A server counts as using up its quota if its median CPU use is at least this share of it."""
+"""A server uses up its quota if its median CPU use is at least this share of the quota."""
 LABEL_IN = 0.24
 """Space for the label above the dashed line that shows the quota, in inches."""
 

@@ -99,7 +99,7 @@ def latency(tables: Tables) -> Chart:
 
 
 def _distribution(cell: ServerLoad, found: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Yield the percentiles of the endpoints in a cell that have the most requests."""
+    """Yield the percentiles of the endpoints with the most requests in a cell."""
     is_one = found["endpoint"] != OTHER_ENDPOINTS
     rows = found[found["trial_id"].isin(cell.trials["trial_id"]) & is_one]
     requests = rows.groupby("endpoint", sort=False)["requests"].sum()

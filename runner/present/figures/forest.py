@@ -184,7 +184,8 @@ def _sheet(chart: Chart, groups: Groups) -> Figure:
         for row in group:
             _draw(ax, row, at)
             at += row.height_in
-        # Interrupt the line at 1 at the headings, because a long heading may reach this line.
+        # Interrupt the vertical line at the ratio 1 beside a heading, because a long heading may
+        # reach this line.
         ax.plot([1, 1], [top, at], color=style.GREY, lw=1.1, zorder=1, label="_one")
     return figure
 

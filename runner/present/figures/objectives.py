@@ -93,10 +93,10 @@ def kept(tables: Tables) -> Chart:
 def _curves(tables: Tables, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Yield the points of each server and objective.
 
-    The first point has the series `median`: it is the median of the searches, with its interval as
-    low and high. It is solid if both ends of the highest rate are known. Its row also contains the
-    rate and the interval as texts. Then there is a point of the series `search` for each search,
-    with the bracket of the search as low and high.
+    The first point has the series `median`. It shows the median of the searches, with the ends of
+    the median's interval as low and high. The point is solid if a lower and an upper bound of the
+    highest rate are known. Its row also contains the rate and the interval as texts. Then there is
+    a point of the series `search` for each search, with the bracket of the search as low and high.
     """
     for cell, row in zip(cells(tables, tables.searches()), table.to_dict("records"), strict=True):
         known = row["kept_rps"] > 0 and math.isfinite(row["broken_rps"])

@@ -60,7 +60,7 @@ class Quantity:
     """A quantity that is drawn over the seconds of a ramp.
 
     `values` returns the points of the quantity's line; it is one of the functions in the module
-    `seconds`. `bound` returns the points of a dashed line, such as the offered rate. It is None if
+    `seconds`. `bound` returns the points of a dashed line, such as the offered rate; it is None if
     the quantity has no bound.
     """
 
@@ -125,7 +125,8 @@ def _register(
 ) -> None:
     """Register a figure that shows quantities over the seconds of ramps.
 
-    With `database`, the figure shows the ramps with a database; otherwise, the other ramps.
+    With `database`, the figure shows the ramps with a database. Otherwise it shows the ramps
+    without a database.
     """
 
     def make(tables: Tables) -> Chart:
@@ -188,8 +189,8 @@ def _curves(quantity: Quantity, shown: Sequence[ServerLoad], tables: Tables) -> 
 def _by_second(found: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
     """Return the mean of the points in each second, for each trial.
 
-    If bins are shorter than a second, a second needs points in at least half of its bins. Otherwise
-    it is left out.
+    If bins are shorter than a second, a second is left out if fewer than half of its bins have
+    points.
     """
     width_s = seconds.bin_width(trials)
     fewest = 0.5 * seconds.SECOND_S / width_s

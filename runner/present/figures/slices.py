@@ -75,7 +75,8 @@ def parts_of(tables: Tables, trials: pd.DataFrame) -> list[Part]:
 def bin_width(parts: list[Part]) -> float:
     """Return the largest bin width, in seconds, with which the shortest part has ten bins or more.
 
-    The width is 1, 0.5, 0.2 or 0.1 s. If a part is too short for ten bins of 0.1 s, it has fewer.
+    The width is 1, 0.5, 0.2 or 0.1 s. If a part is too short for ten bins of 0.1 s, it has fewer
+    bins.
     """
     shortest_s = min(part.end_s - part.begin_s for part in parts)
     return next((width for width in (1.0, 0.5, 0.2) if shortest_s >= 10 * width), 0.1)
@@ -150,8 +151,8 @@ def across(ax: Axes, chart: Chart, panel: str) -> None:
 def axis(frame: pd.DataFrame) -> Axis:
     """Return the x axis, which shows time.
 
-    Its label says that time counts from the start of the load, or from the start of the slice. If
-    only some panels have slices, the label mentions both.
+    The label of the axis says that time counts from the start of the load, or from the start of the
+    slice. If only some panels have slices, the label mentions both.
     """
     counts = frame.groupby("panel")["number"].nunique() if len(frame) else pd.Series(dtype=int)
     if (counts <= 1).all():

@@ -65,10 +65,11 @@ class Series:
     column: str
     label: str
     quantile: float | None
-    """Quantile of the curve. A rate has a point only if its trials have enough requests for it.
+    """Quantile of the curve (0 to 1); None for a curve of the probe's percentiles.
 
-    It is None for the probe's percentiles, which need no such check: in the table they are NaN if
-    the probe had too few requests.
+    At each rate, a curve with a quantile has a point only if the trials at this rate have enough
+    requests for the quantile. The probe's percentiles need no such check, because they are NaN in
+    the table if the probe had too few requests.
     """
     of_probe: bool = False
 
