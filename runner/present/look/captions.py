@@ -17,7 +17,7 @@ IDLE = {
     "system": "left to sleep as the system is set up",
     "both": "kept awake and left to sleep, by load",
 }
-"""The state of idle CPUs in words, by the word that a manifest has for it."""
+"""Words for the state of idle CPUs. The keys are the words in manifests."""
 HOW_SERVERS_RAN = {
     "docker": ", servers in containers",
     "process": ", servers as plain processes",
@@ -48,8 +48,8 @@ def load_heading(trials: pd.DataFrame, quantity: str) -> str:
     """Return a text that says how a load was driven, followed by the drawn quantity.
 
     If the load is a closed loop without think time, the text says that the quantity was measured at
-    saturation: the mean response time of such a loop is N / X (Little's law). A user's script may
-    pause between requests, so the text does not say this for a script.
+    saturation, because the mean response time of such a loop is N / X (Little's law). A user's
+    script may pause between requests, so the text does not say this for a script.
     """
     first = trials.iloc[0]
     is_saturated = first["load_model"] != "open" and first["workload"] != OWN_SCRIPT

@@ -42,7 +42,7 @@ LABEL = re.compile(
 The second form is needed because nbconvert sorts the attributes of a tag.
 """
 FLAME = '<figure class="flame">'
-"""The HTML with which a flame graph begins, by which a page with flame graphs is recognised.
+"""The HTML at the beginning of each flame graph, which shows if a page has flame graphs.
 
 No other content of a page can contain this HTML, because texts are escaped.
 """
@@ -272,7 +272,8 @@ def page(title: str, body: str, description: str = "", image: str = "") -> str:
         seen[found[0]] += 1
         return f"{found[0]} ({seen[found[0]]})" if seen[found[0]] > 1 else found[0]
 
-    # Add a number to a label that other tables have, too: screen readers list tables by label.
+    # Add a number to a label that other tables have, too, because screen readers list tables by
+    # their labels.
     template = templates().get_template("page.html")
     apart = LABEL.sub(label, body)
     return template.render(

@@ -80,7 +80,7 @@ OTHER_FAMILIES = (
 SHADE = ("#FBE3B3", "#453615")
 """Colour that highlights a stretch of time in a figure, on a light page and on a dark page."""
 SHADE_EDGE = ("#E9B44C", "#8F6E24")
-"""Colour of the outline of such a highlight, on a light page and on a dark page."""
+"""Colour of the outline of a highlighted stretch, on a light page and on a dark page."""
 
 
 def to_rgb(color: str) -> tuple[float, float, float]:

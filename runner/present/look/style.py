@@ -29,7 +29,7 @@ WIDTH_IN = 7.0
 PNG_DPI = 200  # two pixels per CSS pixel, if the figure is 700 CSS pixels wide
 TALLEST_IN = 16.0  # maximum height: 1,600 pixels if the figure is 700 pixels wide
 LEAST_OF_PANEL = 0.4
-"""Smallest share of their height to which the panels of a figure may shrink.
+"""The panels of a figure keep at least this share of their height if they shrink.
 
 Panels shrink only if the figure would be higher than `TALLEST_IN`.
 """
