@@ -37,7 +37,7 @@ from runner.store import figures_folder, find_run
 
 T = TypeVar("T")
 COMPLETE = "lab_complete"
-"""Key in the metadata of the last cell's output. If it is there, the last cell has run."""
+"""Key in the metadata of the last cell's output. If the key is there, the last cell has run."""
 PLAIN = (str, int, float, bool, list, tuple, dict, type(None))
 """Types of variables that a user may have meant as a parameter of the notebook."""
 
@@ -51,7 +51,7 @@ class Page:
     # functions that return the blocks of a part of the page, by the name of the part
     parts: Mapping[str, Callable[..., Iterable[Block]]]
     charts: Mapping[str, Callable[[], Chart | None]]
-    """Functions that return a figure, by its name. They return None if there are no data for it."""
+    """Functions that return a chart, by figure. A function returns None if there are no data."""
     shown: list[str] = field(default_factory=list)  # names of the figures saved so far
     live: bool = False  # True if a reader uses the page interactively, so that no file is written
     provenance: str = ""  # text that says where the figures come from, for their files' metadata

@@ -202,7 +202,7 @@ def flame_graphs(tables: Tables) -> Iterator[Block]:
     """Yield flame graphs of each profiled load.
 
     The first flame graph of a load shows the difference between two servers. Then comes a flame
-    graph for each server. The page shows the flame graphs of one load: the load that the figure of
+    graph for each server. The flame graphs of one load are unfolded: the load that the figure of
     kinds of work shows. The flame graphs of other loads are folded.
     """
     profiles = why_figures.profiles_of(tables)
@@ -383,8 +383,8 @@ def claims_answer(tables: Tables) -> Iterator[Block]:
 def _reason(judged: Judged) -> str:
     """Return the measured and the claimed value of a claim, and the reason for its outcome.
 
-    If the remedy is another run with the claim's load, it is left out, because a paragraph below
-    the tables names it.
+    The remedy is left out if it is another run with the claim's load, because a paragraph below the
+    tables names this remedy.
     """
     if (
         judged.claim.range_words

@@ -71,8 +71,8 @@ class SpikePage(RunPage):
     def __init__(self, run: str, trial: str, start_s: float, stop_s: float) -> None:
         super().__init__(run)
         self.live = has_reader() and widgets is not None
-        # The number of choices that the reader has made. What is shown observes this number, so
-        # each choice updates it.
+        # The number of choices that the reader has made. Parts and figures observe this number, so
+        # that each choice updates what they show.
         self._choices = widgets.IntText() if self.live else None
         self.survey = survey(self.tables)
         self.parts = {
@@ -196,8 +196,8 @@ class SpikePage(RunPage):
     def _control(self) -> Iterator[Block]:
         """Yield sentences and a table that say how often each server of the run has spikes.
 
-        They show if servers without a garbage collector have spikes, too. Such servers are the
-        control group.
+        The sentences and the table show whether servers without a garbage collector have spikes,
+        too. Such servers are the control group.
         """
         if self.view is not None:
             yield Paragraph(spike_words.control_words(self.survey, self.view.case.trial_id))
