@@ -57,7 +57,7 @@ class Comparison:
     """An entry of claims.toml that says which ratios decide a claim, with one ratio for each load.
 
     Each ratio is the first server's quantity divided by the second server's. If the entry names a
-    single server, `against` says what its quantity is divided by. The comment at the top of
+    single server, `against` names the divisor of the ratio. The comment at the top of
     claims.toml explains the keys.
     """
 

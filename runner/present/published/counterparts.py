@@ -101,7 +101,7 @@ METRICS: dict[str, tuple[OurMetric, ...]] = {
         OurMetric(PEAK_100MS, "CPU peak, %", "100 ms"),
     ),
 }
-"""Our metrics that correspond to each published metric. A CPU peak has one for each window."""
+"""Our metrics that correspond to each published metric. A CPU peak has a metric for each window."""
 WORKLOADS = {
     "experiments": ("experiments", "rates"),
     "experiments-md5": ("experiments-md5", "rates-md5"),
@@ -166,9 +166,9 @@ def opened(connections: int, threads: int) -> int:
 class Counterpart:
     """One server under one load of a run, which repeats a published number.
 
-    `trials` are the server's trials under this load, including failed trials. It is empty if the
-    run has no such trials. `others` are the other servers that ran under this load. `load` is the
-    name of the load in the run; if the run lacks the load, it describes the load that is missing.
+    `trials` are the server's trials under this load, including failed trials. The frame is empty if
+    the run has no such trials. `others` are the other servers that ran under this load. `load` is
+    the name of the load in the run. If the run lacks the load, `load` describes the missing load.
     """
 
     server: str

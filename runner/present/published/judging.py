@@ -90,8 +90,8 @@ class Judged:
     def direction(self) -> str:
         """The direction in which the claim fails: `understated`, `overstated` or `opposite`.
 
-        If its ratios fail in several directions, the text names all of them. If the claim does not
-        fail, or has no ratios, the text is the claim's outcome.
+        If the claim's ratios fail in several directions, the text names all of them. If the claim
+        does not fail, or has no ratios, the text is the claim's outcome.
         """
         if self.found.outcome != FAILS:
             return self.found.outcome
@@ -306,19 +306,18 @@ class LoadTrials:
     """The trials of one load under all conditions, such as quotas (see `TERMS`)."""
 
     label: str
-    """Short name of the load, by which a ratio of the claim says under which load it was measured.
-    """
+    """Short name of the load, which says under which load a ratio of the claim was measured."""
     trials: pd.DataFrame
     sought: str
-    """The load in words, for a sentence that says that the run has no trials of it."""
+    """The load in words, for a sentence that says that the run has no trials of the load."""
 
 
 TERMS = ["idle", "share", "quota_cores", "database_share"]
 """Columns with the conditions under which a load ran: the state of idle CPUs, and the CPU quotas.
 
-If a load ran under several conditions, a claim is judged under those that allow the best comparison
-(`Worth`). If several conditions are equally good, idle CPUs that poll are preferred, and then the
-largest quotas.
+If a load ran under several conditions, a claim is judged under the conditions that allow the best
+comparison (`Worth`). If several conditions are equally good, idle CPUs that poll are preferred, and
+then the largest quotas.
 """
 
 

@@ -1,8 +1,8 @@
 """Functions to which the entries of claims.toml refer by name.
 
-An entry names a function in the key `judge` if the claim is not about a ratio: the function judges
-the claim. An entry names functions in the key `also` if further observations help to understand the
-claim: these functions yield the observations.
+If a claim is not about a ratio, its entry names in the key `judge` the function that judges the
+claim. If further observations help to understand a claim, its entry names in the key `also` the
+functions that yield these observations.
 """
 
 from collections.abc import Iterator, Sequence
@@ -213,7 +213,7 @@ def _over_windows(each: Counterpart, unit: str, divisor: float = 1.0) -> str:
 
 
 def md5_price(tables: Tables, cells: Cells) -> Iterator[str]:
-    """Yield a sentence on how much CPU time per request MD5 costs.
+    """Yield a sentence that compares CPU time per request with and without MD5.
 
     CPU time per request can be compared whatever the limit was.
     """
@@ -227,17 +227,17 @@ def md5_price(tables: Tables, cells: Cells) -> Iterator[str]:
 def tier_of_gnet(tables: Tables, _cells: Cells) -> Iterator[str]:
     """Yield a sentence with the tier of our gnet server.
 
-    The tier matters because the published gnet server does not parse HTTP requests. Depending on
-    its tier, our gnet server does parse them.
+    The tier matters because the published gnet server does not parse HTTP requests. Our gnet server
+    parses them or does not, depending on its tier.
     """
     for tier in tables.trials.loc[tables.trials["server"] == "gnet", "tier"].unique()[:1]:
         yield f"gnet is of the tier {tier}; here it answers what the contract of all servers asks."
 
 
 def start_of_axum(tables: Tables, cells: Cells) -> Iterator[str]:
-    """Yield a sentence for each ramp with axum's p90 in the first second relative to later seconds.
+    """Yield a sentence for each ramp with axum's p90 in the first second divided by its later p90.
 
-    The claim itself is about the same ratio of gnet.
+    The claim itself is about the same ratio of the server gnet.
     """
     names = ("p90_of_first_second", "p90_of_later_seconds")
     for (gnet,) in cells:
@@ -283,7 +283,7 @@ def price_of_connecting(tables: Tables, _cells: Cells) -> Iterator[str]:
 def shared_cpus(tables: Tables, _cells: Cells) -> Iterator[str]:
     """Yield a sentence that says whether server and generator shared CPUs in this run.
 
-    In the published measurement they shared all CPUs, because both ran on one machine.
+    In the published measurement, the two shared all CPUs, because both ran on one machine.
     """
     place = tables.manifest.placement
     if place.server and place.generator:
