@@ -28,9 +28,9 @@ from runner.present.statistics.stats import Floats
 
 HALF = 0.5
 CATCHING_UP_S = 3.0
-"""CPU time that the server lost counts only if it lost it in this many seconds before a spike."""
+"""Lost CPU time counts only if the server lost it at most this many seconds before a spike."""
 APART_S = 0.25
-"""A hindrance counts only if it ended at most this many seconds before the spike, or later."""
+"""A hindrance that ended more than this many seconds before the spike does not count."""
 
 
 class Cause(StrEnum):
@@ -140,8 +140,8 @@ def _rest(candidates: Sequence[_Candidate], *, collects: bool) -> _Candidate:
 def _held_before(spike: Spike, around: Surroundings) -> Hindrance | None:
     """Return the hindrance that held the server back before the spike; None if there was none.
 
-    A hindrance counts if it began before the spike, and ended at most APART_S before the spike or
-    later. If there are several, return the hindrance with the most lost time.
+    A hindrance counts if it began before the spike, and did not end more than APART_S before the
+    spike. If several hindrances count, return the hindrance with the most lost time.
     """
     near = [
         each
@@ -222,7 +222,7 @@ def _increase(samples: pd.DataFrame, column: str, spike: Spike) -> float:
 
 
 def _unusual_increase(samples: pd.DataFrame, column: str, spike: Spike) -> float:
-    """Return by how much more than usual a counter increased around a spike.
+    """Return the increase of a counter around a spike, minus the usual increase.
 
     The usual increase is the counter's mean increase per second, times the seconds between the two
     answers around the spike. Return NaN if the increase is unknown.
@@ -232,10 +232,10 @@ def _unusual_increase(samples: pd.DataFrame, column: str, spike: Spike) -> float
 
 
 def _of_more_requests_ms(spike: Spike, around: Surroundings) -> float:
-    """Return the CPU time, in ms, of the requests during a spike beyond their usual number.
+    """Return the CPU time, in ms, of the additional requests during a spike.
 
-    Each request is assumed to take the load's mean CPU time per request. Return NaN if the number
-    of requests is unknown.
+    The additional requests are those beyond the usual number. Each request is assumed to take the
+    load's mean CPU time per request. Return NaN if the number of requests is unknown.
     """
     more = _unusual_increase(around.samples, "requests", spike)
     answers = inside(around.samples, "requests", math.inf, 0.0)

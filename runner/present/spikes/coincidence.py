@@ -43,7 +43,7 @@ from runner.present.statistics.stats import Floats
 
 Range = tuple[int, int]
 ALPHA = 0.05
-SWITCHES_FLOOR = 500.0  # floor of the deviation of the machine's context switches per second
+SWITCHES_FLOOR = 500.0  # smallest deviation of the machine's context switches per second
 OTHERS_FLOOR_PCT = 8.0
 """The deviation of other programs' CPU use is never below this floor, in % of a core.
 
@@ -80,7 +80,7 @@ class Events:
     least_p: float = math.nan
     """Smallest p-value that any shift of the events against the spikes would give.
 
-    If it is above ALPHA, the test cannot show a coincidence.
+    If this p-value is above ALPHA, the test cannot show a coincidence.
     """
     p_holm: float = math.nan
 
@@ -210,7 +210,7 @@ def _pairs(differs: NDArray[np.bool_]) -> list[Range]:
 
 
 def coincidences(server: Track, kinds: Sequence[Events]) -> tuple[Events, ...]:
-    """Return the kinds of events with the results of the test if spikes coincide with them.
+    """Test if spikes coincide with each kind of event, and return the kinds with the results.
 
     The p-values are corrected by Holm's method for the number of kinds that can be tested.
     """

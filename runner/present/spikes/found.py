@@ -248,12 +248,12 @@ def runs(above: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
 
 
 def beyond_chance(lengths: NDArray[np.int64], windows: int, fewest: int) -> int:
-    """Return the shortest length of runs that chance does not explain; it is at least `fewest`.
+    """Return the smallest length of a run, but at least `fewest`, that chance does not explain.
 
-    A run consists of consecutive windows above the limit. There are significantly more runs of the
-    returned length or longer than there would be if each window exceeded the limit independently
-    of the others. `lengths` are the lengths of all runs, including runs of a single window, and
-    `windows` is the number of all windows.
+    A run consists of consecutive windows above the limit. Chance does not explain a length if
+    significantly more runs have at least this length than if each window exceeded the limit
+    independently of the others. `lengths` are the lengths of all runs, including runs of a single
+    window, and `windows` is the number of all windows.
     """
     often = (1 - math.sqrt(max(0.0, 1 - 4 * len(lengths) / windows))) / 2
     while long := int((lengths >= fewest).sum()):

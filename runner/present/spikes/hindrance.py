@@ -27,7 +27,7 @@ WAITED_FLOOR_PCT = 1.0
 """The deviation of the time spent waiting for a CPU is never below this floor, in % of the time.
 
 With this floor, a stretch is found only if at least 5 % of its time is lost. The floor can be
-smaller than that of stolen time, because waiting time is counted in nanoseconds. It must be
+smaller than that of stolen time, because waiting time is counted in nanoseconds. The floor must be
 smaller, because a server that needs little CPU waits only a few milliseconds at a time, even beside
 a busy program.
 """

@@ -28,11 +28,11 @@ MOST_SERVERS = 4
 
 
 def long_trials(tables: Tables) -> pd.DataFrame:
-    """Return one trial per server of the first long load at a constant offered rate on whole cores.
+    """Return one trial of each server under the first long load at a constant offered rate.
 
-    The load has no slices. Under such a load, a peak is due to the server alone, because no quota
-    limits the peak, and no slice begins during the load. At most MOST_SERVERS trials are returned.
-    The frame is empty if the run has no such load.
+    The load gives each server whole cores, and it has no slices. Therefore a peak is due to the
+    server alone: no quota limits the peak, and no slice begins during the load. At most
+    MOST_SERVERS trials are returned. The frame is empty if the run has no such load.
     """
     sampled = tables.resources.loc[tables.resources["subject"] == "server", "trial_id"]
     trials = sealed_trials(tables.trials)

@@ -173,8 +173,8 @@ def survey(tables: Tables) -> pd.DataFrame:
     The frame is empty if there are no such trials. It has these columns, among others:
 
     - `peak_pct` is the highest CPU use over 0.1 s, or the mean CPU use if the peak is unknown.
-    - `seconds` is how much of the load counts, `spikes` is the number of counted spikes, and
-      `spike_s` is the total length of these spikes in seconds.
+    - `seconds` is the length of the part of the load in which spikes count. `spikes` is the number
+      of counted spikes, and `spike_s` is the total length of these spikes in seconds.
     - `settling` is the number of spikes at the start of the load or of a slice.
     - The columns OF_SPIKE describe the counted spike with the most deviations. They are NaN if no
       spike was counted.
