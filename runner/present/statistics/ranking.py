@@ -75,8 +75,8 @@ class Ranking:
     def transitive(self) -> bool:
         """True if the differences divide the servers into groups of equal servers.
 
-        The order alone then says which servers differ: two servers differ if and only if there is a
-        difference between two neighbours from the one to the other.
+        The order alone then says which servers differ: two servers differ if and only if, on the
+        way from the one to the other, at least one server differs from its neighbour.
         """
         names = [place.name for place in self.places]
         apart = [self.pairs[neighbours].differ for neighbours in pairwise(names)]
@@ -97,7 +97,8 @@ def rank(
     between 1 / `floor` and `floor`.
 
     Two servers are also a tie if the ratio within common blocks contradicts the means over all
-    trials, so that each favours another server. This can happen if trials failed.
+    trials: the ratio favours one server, and the means favour the other. This can happen if trials
+    failed.
     """
     able = {name: sample for name, sample in samples.items() if len(sample) >= FEWEST_TRIALS}
     few = tuple(name for name in samples if name not in able)

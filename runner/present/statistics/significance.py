@@ -29,7 +29,7 @@ SEED = 20_261_121
 DRIFT_RESAMPLES = 1_999
 EXACT_BLOCKS = 14  # with n blocks up to this number, all 2^n permutations are tried
 RESOLUTION = 10
-"""A permutation test is used only if its smallest possible p-value times this is at most `alpha`.
+"""A permutation test is used only if this factor times its smallest p-value is at most `alpha`.
 
 With n blocks the smallest possible p-value is 2^(1-n), which occurs if one server wins every block.
 Therefore five blocks cannot reach 5 %, and ten blocks cannot reach the 0.14 % that Holm's
@@ -129,10 +129,11 @@ def holm(p_values: ArrayLike) -> Floats:
     """Return p-values corrected for the number of tests in their family (the last axis).
 
     If every corrected p-value is compared with one level, the chance of any false rejection in the
-    family is at most this level. The i-th smallest of m p-values is multiplied by m + 1 - i. If a
-    product is smaller than the corrected p-value before it, it is raised to that value (Holm 1979,
-    Scandinavian Journal of Statistics 6, 65). scipy does not have this correction. Its function
-    `false_discovery_control` limits the share of false rejections among all rejections instead.
+    family is at most this level. The i-th smallest of m p-values is multiplied by m + 1 - i. If the
+    product is smaller than the corrected p-value before it, the product is raised to that value
+    (Holm 1979, Scandinavian Journal of Statistics 6, 65). scipy does not have this correction. Its
+    function `false_discovery_control` limits the share of false rejections among all rejections
+    instead.
     """
     p = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(p, axis=-1, kind="stable")

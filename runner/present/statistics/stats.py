@@ -105,13 +105,13 @@ def carried_quantile(requests: float) -> float:
 
 
 def tail_error_pct(requests: float, q: float) -> float:
-    """Return how uncertain the quantile `q` of a sample is, as a percentage.
+    """Return the uncertainty of the quantile `q` of a sample, as a percentage.
 
-    The true share of requests beyond the measured quantile is about 1 - q. With 99 % confidence, it
-    differs from 1 - q by at most the returned percentage of 1 - q. The formula is the normal
-    approximation of a binomial count: z * sqrt(q (1 - q) / requests), divided by 1 - q. It assumes
-    that requests are independent. If requests wait for each other in a queue, they are not
-    independent, and the true error is larger. Return NaN if there are no requests.
+    The true share of requests beyond the measured quantile is about 1 - q. With 99 % confidence,
+    this share differs from 1 - q by at most the returned percentage of 1 - q. The formula is the
+    normal approximation of a binomial count: z * sqrt(q (1 - q) / requests), divided by 1 - q. The
+    formula assumes that requests are independent. If requests wait for each other in a queue, they
+    are not independent, and the true error is larger. Return NaN if there are no requests.
     """
     if requests <= 0:
         return np.nan
@@ -135,7 +135,7 @@ def mlperf_requests(q: float) -> int:
 def sliding_mean(
     t_s: ArrayLike, dt_s: ArrayLike, value: ArrayLike, window_s: float
 ) -> tuple[Floats, Floats]:
-    """Return the means of a rate over windows of `window_s` seconds, after the windows' ends.
+    """Return the ends of windows of `window_s` seconds, and the mean of a rate over each window.
 
     `t_s` are the ends of the sampled intervals in rising order, `dt_s` are the lengths of these
     intervals, and `value` is the rate in each interval. A window ends at the end of each interval.
