@@ -140,7 +140,7 @@ class Kept:
 
 
 def kept_of(tables: Tables, objective: Objective) -> Kept:
-    """Return in how many trials of the open load base and head kept an objective."""
+    """Return the numbers of trials of the open load in which base and head kept an objective."""
     trials = compared(tables, tables.trials)
     trials = trials[trials["load_model"].eq("open")]
     times_ms = trials[f"latency_{objective.percentile}_ms"]

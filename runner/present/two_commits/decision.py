@@ -35,7 +35,7 @@ different.
 CONFIRMING_ALPHA = 0.2
 """One-sided significance level at which the confirming sessions alone must show the difference."""
 CONFIRMING_PART = 0.5
-"""Share of the border and of the noise that the difference must exceed in the confirming sessions.
+"""In the confirming sessions, the difference must exceed this share of the border and of the noise.
 
 The share is less than 1, because there are so few confirming sessions that their mean is uncertain.
 """
