@@ -22,7 +22,7 @@ MOST_SERVERS = 4
 LEAST_SHARE = 0.01
 """The figure shows a kind of work only if it takes enough CPU time in at least one server.
 
-It must take at least this share of the CPU time per request of the most expensive server.
+Enough is this share of the CPU time per request that the most expensive server needs in total.
 """
 BAR_IN = 0.15
 APART_IN = 0.14
@@ -36,7 +36,7 @@ def profiles_of(tables: Tables) -> Profiles | None:
 
 
 def databases_of(tables: Tables) -> Profiles | None:
-    """Return the profiles of the databases behind a run's servers; None without such profiles."""
+    """Return the profiles of the databases behind a run's servers, or None if there are none."""
     return None if tables.folder is None else read_profiles(tables.folder, "database")
 
 
@@ -46,7 +46,10 @@ def is_profiled(tables: Tables) -> bool:
 
 
 def load_of_figure(profiles: Profiles) -> str:
-    """Return the load with the most profiled servers; if several loads have as many, the first."""
+    """Return the load with the most profiled servers.
+
+    If several loads have equally many profiled servers, return the first of these loads.
+    """
     return max(profiles.loads, key=lambda load: len(profiles.of(load)))
 
 

@@ -39,7 +39,7 @@ CHANGES = {Change.LESS: "less", Change.UNSURE: "same", Change.MORE: "more"}
 PLAIN = "#C88500"
 """Colour of a server's functions if the server has no colour of its own.
 
-This is so in an exported file, and if the run has no trial of the server.
+A server has no colour in an exported file, or if the run has no trial of the server.
 """
 NAMED = 4
 """A description names at most this many functions or kinds of work."""
@@ -100,8 +100,9 @@ def _box(placed: _Placed, y: float, width: float, of_two: bool) -> Box:
 def _label(frame: Frame, letters: int, of_two: bool) -> str:
     """Return the text of a box, with at most `letters` characters.
 
-    In a graph of a difference, the text begins with the difference. If it does not fit, only its
-    sign is kept, because a number that is cut off would mislead.
+    In a graph of a difference, the text begins with the difference. If the difference does not fit,
+    the text begins with its sign if it is significant. A number is never cut off, because half of a
+    number would mislead.
     """
     words = frame.name
     if of_two:
@@ -193,7 +194,7 @@ def block_of_difference(root: Frame, less: str, more: str, load: str, source: st
     """Return the flame graph of the CPU time per request of `more` minus that of `less`.
 
     `load` is the load in words, and `source` is a line that names the run. The width of a frame is
-    the mean CPU time of both servers. `of_difference` describes the tree `root`.
+    the mean CPU time of both servers. The function `of_difference` makes the tree `root`.
     """
     sure = ", ".join(f"{each.name} {signed(each.more_us)}" for each in changed(root, NAMED))
     total = f"{signed(root.more_us)} µs of CPU time per request"

@@ -20,7 +20,7 @@ from runner.profiled import KERNEL
 LEAST_SHARE = 0.001
 """A frame is left out if it takes a smaller share of the whole CPU time than this.
 
-Its caller's frame still contains its CPU time.
+The CPU time of such a frame is still part of the frame of its caller.
 """
 
 

@@ -134,7 +134,7 @@ class Profiles:
     """The profiles of a run, which are three tables of the run.
 
     `stacks` is the table `profiles`, `slices` is the table `profile_slices`, and `counters` is the
-    table of the same name.
+    table `counters`.
     """
 
     stacks: pd.DataFrame

@@ -41,7 +41,7 @@ TOTAL = "all"
 MOST_MISSED = 0.05
 """A remark is made if the CPU time of the samples differs too much from the kernel's count.
 
-This is the largest difference without a remark, as a share of the kernel's count.
+Too much is a difference of more than this share of the kernel's count.
 """
 LEAST_US = 0.05
 """A sentence names a kind of work only if its difference is at least this many µs per request."""
@@ -54,7 +54,7 @@ def load_words(tables: Tables, load: str) -> str:
 
 
 def _first_attempts(tables: Tables) -> pd.Series[str]:
-    """Return the id of each trial's first attempt, which ends with the name of the trial's load."""
+    """Return the id of each trial's first attempt; the id ends with the name of the load."""
     names: pd.Series[str] = tables.trials["trial_id"].str.replace(r"\.a\d+$", "", regex=True)
     return names
 
@@ -120,8 +120,9 @@ def _event_words(event: str) -> str:
 def difference_words(found: Difference) -> str:
     """Return a sentence about the difference in CPU time per request between two servers.
 
-    The sentence names the kinds of work in which the servers differ significantly. First come those
-    for which the more expensive server needs more CPU time, and then those for which it needs less.
+    The sentence names the kinds of work in which the servers differ significantly. First come the
+    kinds for which the more expensive server needs more CPU time, and then the kinds for which it
+    needs less.
     """
     total = found.total
     if not total.is_sure:
@@ -163,7 +164,8 @@ def reason(profiles: Profiles, load: str) -> str:
     """Return a sentence that says why one server needs more CPU time per request than another.
 
     The server with the highest CPU time per request is compared with the server with the lowest.
-    Return an empty text if they do not differ significantly, in total or in any kind of work.
+    Return an empty text if they do not differ significantly in total, or if they do not differ
+    significantly in any kind of work.
     """
     found = _compared(profiles, load)
     apart = found[-1].less(found[0]) if len(found) > 1 else None
