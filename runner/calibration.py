@@ -24,8 +24,12 @@ class Ceiling:
     tool: str
     load_model: str
     mode: str
-    connections: int  # number of connections for wrk, and of virtual users for k6
-    rps: float  # median of the trials' rates; for an open load, the rates of the highest step
+    connections: int  # number of wrk's connections, or of k6's virtual users
+    rps: float
+    """Median of the trials' rates.
+
+    In an open load, the rate of a trial is that of its fastest step.
+    """
     rps_min: float
     rps_max: float
     trials: int
@@ -33,12 +37,12 @@ class Ceiling:
     verdict: str
     """`generator-bound` if the generator was the limit.
 
-    Otherwise the generator can reach at least this rate.
+    With any other verdict, the generator can reach at least `rps`, and perhaps a higher rate.
     """
 
     @property
     def known(self) -> bool:
-        """True if the generator was the limit, and enough trials rule out a noisy moment."""
+        """True if the generator was the limit, and enough trials measured the ceiling."""
         return self.verdict == Limit.GENERATOR.verdict and self.trials >= FEWEST_OF_A_CEILING
 
     @property
@@ -82,9 +86,9 @@ class Calibration:
         """Return the ceiling for a cell's tool, load model and mode.
 
         Take the ceilings with the nearest lower and the nearest higher number of connections, and
-        return the higher of these two ceilings. Return None if one of the two was measured while
-        something else than the generator was the limit, because the generator may then be able to
-        exceed the measured rate.
+        return the higher of these two ceilings. Return None if there is no such ceiling. Also
+        return None if one of the two ceilings is not `known`, because the generator may then be
+        able to exceed the measured rate.
         """
         kind = attrgetter("tool", "load_model", "mode")
         alike = sorted(
@@ -106,7 +110,7 @@ def save_calibration(calibration: Calibration, *, of_hosts: bool = False) -> Non
 
 
 def load_calibration(*, of_hosts: bool = False) -> Calibration | None:
-    """Return the calibration; None if none has been made yet.
+    """Return the stored calibration; None if there is no stored calibration.
 
     Raise LabError if the file is damaged.
     """

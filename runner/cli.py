@@ -89,7 +89,7 @@ def _end_with(number: int, _frame: FrameType | None) -> NoReturn:
     Raise an exception to end the program, so that open folders and processes are cleaned up.
     """
     name = signal.Signals(number).name
-    # Write without a buffered stream, which the code that the signal interrupts may be using.
+    # Do not write to a buffered stream, because the interrupted code may be using the stream.
     os.write(2, f"{name} ended this command before its result.\n".encode())
     sys.exit(SIGNALLED + number)
 
@@ -112,7 +112,7 @@ def main() -> None:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - itself, with the same arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # Print the code of a character that the terminal's encoding lacks.
+            # If the terminal's encoding lacks a character, print the character's code instead.
             stream.reconfigure(errors="backslashreplace")
     _clean_up_on_signals()
     try:

@@ -39,7 +39,7 @@ if not out.is_terminal:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print a table, in which a text that names a level, such as `warning`, is coloured."""
+    """Print a table; colour each cell whose text is the name of a level, such as `warning`."""
     shown = Table(
         title=escape(title), title_justify="left", box=rich.box.SIMPLE_HEAD, pad_edge=False
     )

@@ -22,8 +22,8 @@ more. Without this lead, these delays would be part of the load's response times
 GENERATOR_LATE_S = 0.01
 """A request of an open load counts as late if it begins this long after it was due.
 
-The timer by which a generator ends a load may be late by the same time. The largest delay that was
-observed was 1.5 ms, of k6 at 2,000 requests/s.
+The timer by which a generator ends a load may also be late by up to this time. The largest delay
+that was observed was 1.5 ms, when k6 sent 2,000 requests/s.
 """
 
 
@@ -44,21 +44,28 @@ class Traits:
     says_connecting: bool = True
     """True if the generator's raw file says which requests opened a connection.
 
-    Otherwise the number of connections that were accepted proves how connections were used.
+    For any other generator, the number of accepted connections shows how connections were used.
     """
     says_statuses: bool = False
     """True if the generator's summary contains the number of answers by status, and their bytes."""
     is_optional: bool = False
-    """True if `make setup` leaves the generator out, because only its own workloads need it."""
+    """True if `make setup` leaves the generator out.
+
+    Such a generator is needed only for the workloads that name it.
+    """
     most_rps: float = math.inf
     """Up to this rate of an open load, the generator begins requests one by one, not in bursts."""
     runs_scripts: bool = False
     """True if the generator runs scripts.
 
-    Its loads then have iterations and virtual users, and it measures times to first bytes.
+    The loads of such a generator have iterations and virtual users. The generator also measures the
+    time until the first byte of each answer.
     """
     keeps_connections_by_itself: bool = True
-    """True if the generator keeps connections by default, so that a load's name needs no mode."""
+    """True if the generator keeps its connections open by default.
+
+    Then the words that describe a load name the mode only if the mode is not `keepalive`.
+    """
     whole_seconds: bool = False
     """True if a load must last whole seconds, unless it is divided into slices."""
     is_divisible: bool = True

@@ -70,7 +70,7 @@ def parse_head(text: bytes) -> Response:
 def _headers(lines: Sequence[str]) -> dict[str, str]:
     """Parse header lines; if a name has several lines, the last line counts.
 
-    Raise ValueError for an invalid line, and for two different lengths.
+    Raise ValueError for an invalid line, and for two different values of Content-Length.
     """
     headers: dict[str, str] = {}
     for line in lines:
@@ -98,7 +98,7 @@ class ResponseReader:
         self._ended = False
         self._head: Response | None = None  # head of the response whose body is incomplete
         self._chunks: list[bytes] = []
-        self._at = 0  # position of the next chunk's size in the pending bytes
+        self._at = 0  # where the size of the next chunk begins in `pending`
 
     def feed(self, received: bytes) -> None:
         """Accept received bytes; empty bytes mean the end of the connection."""

@@ -22,8 +22,8 @@ THE_DATABASE = "the database"  # name of the database in a list of servers
 MACHINE_FACTS = ("cpu_model", "cpus", "kernel", "governor", "turbo", "hypervisor")
 """Names of the facts of a machine on which measured numbers depend.
 
-The memory is such a fact, too, but is not listed here: `Machine.fingerprint` adds it, rounded to
-GiB.
+Measured numbers also depend on the memory. The memory is not listed here, because
+`Machine.fingerprint` adds it, rounded to GiB.
 """
 BYTES_OF_A_GIB = 2**30
 
@@ -223,7 +223,7 @@ class PlacementOfRun(Facts):
 
     @classmethod
     def of_placement(cls, placement: Placement) -> PlacementOfRun:
-        """Return the manifest's entry of a placement."""
+        """Return the manifest's entry for a placement."""
         place = cls(
             server=placement.server,
             generator=placement.generator,
@@ -289,9 +289,9 @@ class CampaignOfRun(Facts):
     database_cpus: Int | None = None
     attempts: Int | None = None
     environment: tuple[tuple[str, str, str], ...] = ()
-    """Variables of servers: (server, name, value)."""
+    """Environment variables of servers, each as (server, name, value)."""
     copies: tuple[tuple[str, str], ...] = ()
-    """Second labels of servers: (label, server)."""
+    """Copies of servers, each as (name of the copy, name of the server)."""
     processes: tuple[str, ...] = ()
     """Servers that ran as plain processes, while all other servers ran as containers."""
     own: ApiOfRun | tuple[ApiOfRun, ...] | None = None
@@ -300,7 +300,7 @@ class CampaignOfRun(Facts):
 
     @property
     def apis(self) -> tuple[ApiOfRun, ...]:
-        """The user's APIs. In the file, a single API is an object, and several are a list."""
+        """The user's APIs. The file contains one API as an object, and several APIs as a list."""
         if self.own is None:
             return ()
         return self.own if isinstance(self.own, tuple) else (self.own,)
@@ -372,7 +372,7 @@ class Manifest(Facts):
     calibration: dict[str, JsonValue] | None = None
     """The calibration, in the form of `runner.calibration.Calibration`.
 
-    No other class reads it.
+    No class but `Calibration` reads this value.
     """
     idle: str | None = None
     """State of idle CPUs: `polling`, `system`, or `both` if the trials alternated."""

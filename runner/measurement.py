@@ -10,9 +10,10 @@ NO_EXIT_CODE = 256
 The lab cannot learn the exit code of such a server. No program can end with this value.
 """
 
-PROBE_HZ = 40.0  # highest rate of the probe; it is enough for a percentile every second or two
+PROBE_HZ = 40.0
+"""Highest rate of the probe. It is high enough for a percentile every second or two."""
 PROBE_SHARE = 0.01
-"""The probe may add at most this share of the server's capacity, or of an offered rate."""
+"""The probe's rate is at most this share of the server's capacity, and of any offered rate."""
 PROBE_CONNECTIONS = 100  # maximum number of concurrent requests of the probe
 LEAST_PROBED = 10  # a median needs at least this many answers to the probe
 PROBE_COLUMNS = ("scheduled_ns", "sent_ns", "received_ns", "status", "opened")
@@ -31,8 +32,8 @@ def ended(code: int) -> str:
 class Placement:
     """CPUs of the server, of the generator (with runner and sampler), and of the database.
 
-    If the lab chooses the CPUs, and there are at least two, server and generator share no CPU. If
-    there are too few CPUs for the database, the database shares the generator's CPUs. If the lab
+    If the lab chooses the CPUs, and there are at least two CPUs, server and generator share no CPU.
+    If there are too few CPUs for the database, the database shares the generator's CPUs. If the lab
     did not start the server, `server` contains the CPUs on which the server's process may run, and
     is empty if this process was not found.
     """
@@ -172,15 +173,16 @@ class Between:
 
     clock_error_ns: int
     """Largest error of a host's clock after conversion to the runner's clock."""
-    clock_moved_ns: int  # largest drift of a host's clock against the runner's during the load
+    clock_moved_ns: int
+    """Largest drift of a host's clock against the runner's clock during the load."""
     received_bytes: int
     sent_bytes: int
     segments: int
     retransmitted: int
     transfer_bytes_s: float
-    """Throughput between the server and a generator, as a transfer before the run showed.
+    """Rate of a transfer between the server's and a generator's host, measured before the run.
 
-    With several generators, this is the lowest throughput.
+    If there are several generators, this is the lowest of their rates.
     """
     generators: tuple[GeneratorHost, ...]
     round_trip_ns: int = 0
@@ -192,7 +194,7 @@ class Between:
     """Longest time during the load without a sign of life from a host; 0 if it was not measured."""
 
     def share(self, seconds: float) -> float:
-        """Return the share of `transfer_bytes_s` that a load used in its busier direction."""
+        """Return the load's rate in its busier direction as a share of `transfer_bytes_s`."""
         return max(self.received_bytes, self.sent_bytes) / seconds / self.transfer_bytes_s
 
 
@@ -276,11 +278,11 @@ class Measurement(LoadFacts):
     server_exit: int | None
     server_image: str | None = None
     server_sha256: str | None = None
-    died: int | None = None  # exit code of a server that ended under load; None if it lived
+    died: int | None = None  # exit code of a server that ended under load; None if it did not end
     generator_ceiling_rps: float | None = None
     """Ceiling of the generator on this machine; None if unknown."""
-    # number of all CPUs of the machine, including those that the lab may not use
     host_cpus: int | None = None
+    """Number of all CPUs of the machine, including those that the lab may not use."""
     oom_kills: int | None = None
     """Number of server processes that the kernel killed for lack of memory; None if unknown."""
     idle: str | None = None
@@ -295,17 +297,19 @@ class Measurement(LoadFacts):
     probe_hz: float = PROBE_HZ
     """Rate of the probe, in requests per second.
 
-    0 if the probe did not run, because enough requests of the probe would have loaded the server
-    too much.
+    0 if the probe did not run. The probe does not run if, at the highest rate that does not disturb
+    the server, the probe would send too few requests for a median.
     """
     users: int | None = None
     """Number of virtual users that was chosen after the warm-up.
 
     None if the load itself names the number.
     """
-    # the server's quota if somebody else than the lab set it; older runs, which did not record it,
-    # have None
     quota: Quota | None = None
+    """The CPU quota of the server, if somebody else than the lab has set a quota.
+
+    None in older runs, which did not record the quota.
+    """
     also_ports: tuple[int, ...] = ()
     """Further ports of the server's host that a user's script may use."""
     footprint: Footprint | None = None  # start-up time and sizes of the server; None in older runs

@@ -30,8 +30,8 @@ STATS_COLUMNS = (
 )
 """Columns of resources.parquet that contain values of /stats.
 
-The columns are named after the keys in the answer: `requests` is the key `requests`, and
-`pool_size` is the key `size` of the object `pool`.
+The columns are named after the keys of the answer. The column `requests` contains the value of the
+key `requests`, and `pool_size` contains the value of the key `size` in the object `pool`.
 """
 OTHER_ENDPOINTS = "(all other endpoints)"
 """Name of the row that sums up the rarest endpoints if a script requests too many endpoints.
@@ -257,7 +257,7 @@ class Cell:
     share: float = 1.0
     """A quota limits the server to this share of its CPUs' time; 1.0 means that it has no quota."""
     database_share: float = 1.0
-    """The same as `share`, but for the database."""
+    """A quota limits the database to this share of its CPUs' time, as `share` limits the server."""
     idle: Idle = "polling"
     """Requested state of idle CPUs."""
     slices: int | None = None
@@ -551,7 +551,7 @@ class UserApi:
     path: str
     """Path and query of the URL.
 
-    A plain GET requests this path. For a script, BASE_URL ends with it.
+    A plain GET requests this path. A script reads the variable BASE_URL, which ends with this path.
     """
     probe_path: str  # path that the probe requests
     url: str | None = None
@@ -616,8 +616,8 @@ class Campaign:
     The last attempt counts even if it was disturbed, unless it breaks an invariant.
     """
     environment: tuple[tuple[str, str, str], ...] = ()
-    """Environment variables in addition to the contract's: (server, name, value)."""
-    copies: tuple[tuple[str, str], ...] = ()  # second labels of servers: (label, server)
+    """Environment variables that servers get besides the contract's: (server, name, value)."""
+    copies: tuple[tuple[str, str], ...] = ()  # copies of servers: (name of the copy, server)
     processes: tuple[str, ...] = ()
     """Servers that are started as plain processes, while all other servers are containers."""
     owns: tuple[UserApi, ...] = ()

@@ -12,15 +12,15 @@ from runner.model import LabError
 OWN_CHECKOUT = Path(__file__).parents[1]
 """The checkout that contains this code, unless the code is installed from a wheel."""
 PACKAGED = Path(__file__).parent / "packaged"
-"""Folder with the files of the checkout that a wheel contains, at the same relative paths."""
+"""Folder with the lab's own files in an installed package, at the same paths as in a checkout."""
 ROOT_VARIABLE = "BENCH_ROOT"
 """Environment variable with the folder to work in, instead of the current folder."""
 DATA_VARIABLE = "BENCH_DATA"
 """Environment variable with the folder of runs and figures; kernels of notebooks inherit it."""
 LIBRARIES = {"MPLCONFIGDIR": "matplotlib", "IPYTHONDIR": "ipython"}
-"""Environment variables that name the folders of libraries' files.
+"""Environment variables by which libraries find the folder for their own files.
 
-The value is the name of a library's folder in the user's cache.
+The value is the name that this folder has in the user's cache.
 """
 CLONE = "git clone REPOSITORY web-bench-lab && cd web-bench-lab && make setup"
 """Command that makes a checkout.
@@ -31,7 +31,7 @@ REPOSITORY is a placeholder, because a wheel does not know the address of the re
 
 OUTSIDE_DATA = "bench-data"
 OUTSIDE_FIGURES = "bench-figures"
-"""Folders in which the lab writes outside a checkout, unless the user names another folder."""
+"""The lab writes into these folders, unless it works in a checkout or the user names a folder."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Places:
     """
 
     project: Path
-    """The lab's own files: a checkout, or the part of it that a wheel contains."""
+    """Folder of the lab's own files: a checkout, or the files that a wheel contains."""
     root: Path
     """Folder in which the user works. Relative paths in manifests begin here."""
     data: Path

@@ -20,23 +20,24 @@ KINDS: tuple[Kind, ...] = (
 )
 """Kind of each slice of a server, by the slice's place.
 
-The first and the second place have the same kind, as have the third and the fourth, and so on. The
-second place of each such pair reverses the order of the servers, so that a steady drift over the
+Places come in pairs of the same kind: the first and the second, the third and the fourth, and so
+on. The second place of a pair reverses the order of the servers, so that a steady drift over the
 pair adds the same to all servers.
 
 Counted slices come first, because a server makes the same calls even while it is still warming up.
 Plain slices show how much CPU time the profiling itself costs.
 """
 WHOLE: tuple[Kind, ...] = ("recorded",)
-"""Kind of the only slice of a timeline."""
+"""A timeline counts as a single slice, which has this kind."""
 PLACES = len(KINDS)
 LONGEST_S = 1.0
 """A slice of a profile lasts at most this long, in seconds."""
 TIMELINE_S = (5.0, 30.0)
 """Shortest and longest duration of a timeline, in seconds.
 
-A shorter load gets no timeline, because a spike is found by its difference from a baseline, which
-takes some seconds. If a load is longer, the timeline ends before the load would.
+A load that is shorter than the shortest duration gets no timeline, because a spike is found by
+comparison with a baseline, and the baseline takes some seconds. If a load is longer than the
+longest duration, the timeline ends before the load would.
 """
 SLICED = "p-"
 TIMELINE = "t-"

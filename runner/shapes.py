@@ -247,7 +247,7 @@ class Iterations:
         return [Closed(_needed(users), self.iterations)]
 
     def scaled(self, scale: Scale) -> Iterations:
-        """Return the form with its lengths multiplied by the factor of `scale`."""
+        """Return the form with its number of iterations and its `slice_s` scaled by `scale`."""
         return Iterations(
             scale.iterations(self.iterations),
             None if self.slice_s is None else scale.seconds(self.slice_s),
@@ -266,7 +266,7 @@ class Duration:
         return [ForTime(_needed(users), _whole_s(self.each_s, slices))]
 
     def scaled(self, scale: Scale) -> Duration:
-        """Return the form with its lengths multiplied by the factor of `scale`."""
+        """Return the form with its duration scaled by `scale`."""
         return Duration(scale.seconds(self.each_s))
 
 
@@ -288,7 +288,7 @@ class Ramp:
         return [Steps(users, self.from_rps, self.to_rps, self.steps, self.step_s)]
 
     def scaled(self, scale: Scale) -> Ramp:
-        """Return the form with its lengths multiplied by the factor of `scale`."""
+        """Return the form with the duration of its steps scaled, but at least LEAST_STEP_S."""
         return replace(self, step_s=max(LEAST_STEP_S, self.step_s * scale.factor))
 
 
@@ -306,7 +306,7 @@ class Sweep:
         return [Steps(users, rate_rps, rate_rps, 1, step_s) for rate_rps in self.rates_rps]
 
     def scaled(self, scale: Scale) -> Sweep:
-        """Return the form with its lengths multiplied by the factor of `scale`."""
+        """Return the form with its duration scaled by `scale`."""
         return replace(self, each_s=scale.seconds(self.each_s))
 
 
@@ -326,7 +326,7 @@ class SweepOfCapacity:
         return []
 
     def scaled(self, scale: Scale) -> SweepOfCapacity:
-        """Return the form with its lengths multiplied by the factor of `scale`."""
+        """Return the form with its duration scaled by `scale`."""
         return replace(self, each_s=scale.seconds(self.each_s))
 
     def sweep(self, capacity_rps: float) -> Sweep:
@@ -358,7 +358,7 @@ class Bisections:
         ]
 
     def scaled(self, scale: Scale) -> Bisections:
-        """Return the form with its lengths multiplied by the factor of `scale`."""
+        """Return the form with the duration of its steps scaled by `scale`."""
         return replace(self, duration_s=scale.seconds(self.duration_s))
 
 
@@ -374,5 +374,5 @@ def _needed(users: int | None) -> int:
 
 
 def _whole_s(each_s: float, slices: int | None) -> float:
-    """Return the length of a load in total over all slices of a session."""
+    """Return the duration of a load, summed over all slices of a session."""
     return each_s if slices is None else slices * each_s

@@ -72,7 +72,9 @@ The process removes the file when it has finished.
 """
 LARGEST_JSON = 64 * 2**20  # bytes; a manifest has a few kB, and a trial's record a few dozen kB
 PACKED = "trials.jsonl.xz"
-"""Name of the file with the records of an exported run, one per line, in the order of the trials.
+"""Name of the file that contains the records of an exported run.
+
+Each line is a record, and the records are in the order of the trials.
 """
 LARGEST_UNPACKED = 256 * 2**20  # bytes; a thousand records have 6 MB
 T = TypeVar("T")
@@ -126,7 +128,7 @@ def _make_folder_of(path: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield the path of a temporary file beside `path`, which the caller writes.
+    """Yield the path of a temporary file beside `path`; the caller must write this file.
 
     On success, fsync the file, rename it to `path`, and fsync the folder. On an error, remove the
     temporary file, and leave `path` unchanged.
@@ -290,7 +292,7 @@ def public(text: str) -> str:
 
 
 def last_line(log: Path) -> str:
-    """Return `: "the last line of a program's log"`; empty if the log is empty."""
+    """Return the last line of a program's log as `: "LINE"`; empty if the log is empty."""
     lines = (
         log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         if log.exists()
@@ -373,7 +375,7 @@ class RunFolder:
 
     @property
     def profiles(self) -> ProfileFolder:
-        """Folder of the run's profiles. It contains the same files as the folder of a run."""
+        """Folder of the run's profiles. It is built like a run's folder, but has no manifest."""
         return ProfileFolder(self.path / "profiles")
 
     @property
@@ -713,7 +715,7 @@ def _note_of(run: RunFolder) -> Path:
 
 
 def sweep(run: RunFolder) -> None:
-    """Remove temporary files and parts of tables that a runner left when it ended early."""
+    """Remove temporary files and partial tables that a runner left when it ended early."""
     for path in run.path.rglob(".*.tmp"):
         path.unlink()
     shutil.rmtree(run.tables / "parts", ignore_errors=True)
@@ -792,7 +794,7 @@ def export_compact(
 def _exported(inside: Path) -> bool:
     """Return whether the file can belong to an exported run.
 
-    A run that an earlier version has exported contains a trial.json for each trial.
+    Accept each trial's trial.json, too, because earlier versions exported these files.
     """
     if inside.parts[0] == "trials":
         return len(inside.parts) == 3 and inside.name == "trial.json"
