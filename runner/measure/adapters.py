@@ -32,7 +32,7 @@ time limit. tcp(7) describes the options.
 
 
 class Abandonable(ABC):
-    """A connection to an engine that can be given up while calls are under way."""
+    """A connection to an engine. The connection can be given up while calls are under way."""
 
     @abstractmethod
     def abandon(self) -> None:

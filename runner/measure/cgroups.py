@@ -42,14 +42,14 @@ class Cgroup:
     def counter(self) -> str:
         """Name of the file that contains the CPU time.
 
-        In version 1 it holds one number in nanoseconds. In version 2 its lines are pairs of a key
-        and a value in microseconds.
+        In version 1 the file holds one number in nanoseconds. In version 2 the file's lines are
+        pairs of a key and a value in microseconds.
         """
         return "cpuacct.usage" if self.version == 1 else "cpu.stat"
 
     @property
     def folders(self) -> list[Path]:
-        """All folders of the group; a process must be added to each."""
+        """All folders of the group; a process must be added to each folder."""
         return [self.folder] if self.quota in (None, self.folder) else [self.folder, self.quota]
 
     def limit(self, cores: float) -> None:

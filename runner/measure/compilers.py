@@ -16,9 +16,9 @@ _GO_MAGIC = b"\xff Go buildinf:"
 _GO_STRINGS = 32
 """Offset in Go's section at which the version is stored: first its length, then its text."""
 _GO_INLINE = 2
-"""Bit in the section's flags (byte 15). If it is set, the section contains the version.
+"""Bit in the section's flags (byte 15) that is set if the section contains the version.
 
-Go sets this bit since version 1.18.
+Go has set this bit since version 1.18.
 """
 _RUSTC = re.compile(rb"rustc version (\d[^\x00]*)")
 

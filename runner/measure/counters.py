@@ -109,7 +109,7 @@ STATISTICS = Path("/proc/net/stat/nf_conntrack")
 CLOSE_RPS = 30_000
 """Upper estimate of the connections per second that a close-mode load opens.
 
-No load of this lab has opened as many.
+No load of this lab has opened as many connections per second.
 """
 SPARE = 2_000
 PATIENCE_S = 150.0

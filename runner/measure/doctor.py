@@ -115,7 +115,7 @@ def find_generators() -> dict[str, Tool]:
 
 
 def examine_tools(installed: Mapping[str, Tool]) -> list[Diagnosis]:
-    """Return diagnoses that say which load generators are installed, and can be used by the lab."""
+    """Return a diagnosis of each load generator: whether it is installed, and fit for the lab."""
     findings = []
     no_servers = places().checkout is None
     for name, traits in TRAITS.items():

@@ -17,8 +17,8 @@ from runner.model import CannotGoOnError
 BEAT_S = 1.0
 """Interval between two signs of life.
 
-Without signs of life, a loss could not be noticed during a load, because the answer to the request
-for the load comes only at the load's end.
+Without signs of life, a loss could not be noticed during a load, because a station answers the
+runner's request for a load only when the load ends.
 """
 BEAT = "beat"
 """The line that the runner sends to a station as a sign of life."""

@@ -40,8 +40,8 @@ class Lab:
     engine: Engine
     ledger: Ledger
     idle: IdleCpus
-    reaped: tuple[str, ...]  # descriptions of what dead runs left behind and the lab has removed
-    warnings: tuple[str, ...]  # other measurements running on this machine
+    reaped: tuple[str, ...]  # descriptions of the leftovers of dead runs that the lab has removed
+    warnings: tuple[str, ...]  # warnings about other measurements that run on this machine
     fleet: Fleet | None = None  # the hosts of a hosts file; None if all runs on this machine
 
     @property

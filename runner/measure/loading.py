@@ -30,7 +30,7 @@ _TYPES = {
     "gc_pause_total_ms": pa.float64(),
     "gc_cpu_s": pa.float64(),
 }
-"""Types of the columns of resources.parquet that do not contain whole numbers."""
+"""Types of those columns of resources.parquet that contain other values than whole numbers."""
 Sampled = tuple[Mapping[str, Sequence[Any]], Mapping[str, Subject], Clock]
 """The rows of a sampler by column, the names under which the sampler's subjects are stored, and the
 clock of the sampler's host.
@@ -184,8 +184,8 @@ class Watchers:
     def end(self) -> ProbeSeries | None:
         """Stop polling and probing the server.
 
-        Return the probe's samples after the last answer to the probe has arrived. Return None if
-        the server was not probed.
+        Wait until the last answer to the probe has arrived, and return the probe's samples. Return
+        None if the server was not probed.
         """
         seen = None
         if self._probe is not None and self._is_probing:

@@ -74,7 +74,7 @@ def _limit_of(folder: Path) -> MemoryLimit | None:
 
 @dataclass(frozen=True)
 class Kills:
-    """How many processes the kernel has killed for lack of memory so far.
+    """Numbers of processes that the kernel has killed for lack of memory so far.
 
     `group` counts the killed processes in a server's memory group; None if the server has no group
     of its own. `machine` counts the killed processes on the whole machine.

@@ -20,9 +20,10 @@ GREETING_S = 15  # a busy host may need this long for a step of the handshake
 class _Calls(SSHConnectionPool):
     """A pool that keeps no channels: each channel is closed at the end of its call.
 
-    A channel is a process on the host, `docker system dial-stdio`, which would go on running if the
-    network fails. Besides, docker-py keeps a channel for each of the last URLs, but sshd allows
-    only ten channels per connection (MaxSessions).
+    A channel is a process on the host, `docker system dial-stdio`. If the channel were kept, this
+    process would go on running after a failure of the network. By default, docker-py keeps a
+    channel for each of the last URLs, but sshd allows only ten channels per connection
+    (MaxSessions).
     """
 
     def _put_conn(self, conn: Any) -> None:

@@ -214,7 +214,10 @@ class _Started:
         return cls(process, FileIO(to_perf[1], "w"), FileIO(from_perf[0], "r"))
 
     def tell(self, command: bytes) -> None:
-        """Send perf a command and wait until perf acknowledges it; otherwise raise OSError."""
+        """Send perf a command, and wait until perf acknowledges the command.
+
+        Raise OSError if the acknowledgement does not come.
+        """
         self.to_perf.write(command)
         ready = select.select([self.from_perf], [], [], PATIENCE_S)[0]
         if not ready or not self.from_perf.read(64):

@@ -215,10 +215,10 @@ class ProcessEngine:
     ) -> Iterator[RunningDatabase]:
         """Start the system's PostgreSQL, never as root, with its data in a temporary folder.
 
-        On leaving, PostgreSQL is stopped by SIGQUIT, its immediate shutdown, which ends all its
-        processes. Unlike SIGTERM, SIGQUIT does not make PostgreSQL wait for its clients. It also
-        skips the checkpoint, which is not needed because the data are discarded. Raise LabError if
-        PostgreSQL is not installed.
+        On leaving, the signal SIGQUIT lets PostgreSQL shut down immediately, with all its
+        processes. Unlike SIGTERM, SIGQUIT does not make PostgreSQL wait for its clients. SIGQUIT
+        also skips the checkpoint, which is not needed because the data are discarded. Raise
+        LabError if PostgreSQL is not installed.
         """
         found = self._find("postgres")
         port = free_port()

@@ -70,8 +70,9 @@ class MemoryUse:
 class Memory:
     """Reads the resident memory and the threads of a changing set of processes.
 
-    Shared memory counts once. The largest shared part that any process has counts as the shared
-    memory of all, because PostgreSQL's processes share their buffers and hardly anything else.
+    Shared memory counts once. The processes may differ in the size of their shared memory, and the
+    largest size counts for all of them together, because PostgreSQL's processes share their buffers
+    and hardly anything else.
 
     The processes are read in passes, because a call reads only AT_ONCE processes. Until a pass is
     complete, the result is that of the previous pass. A pass begins every `every_ns`, or every

@@ -137,7 +137,7 @@ class _Watch:
         self._poll: StatsPoll | None = None
         self._polled = ""  # the subject whose /stats is polled
         self._threads: dict[str, Threads] = {}
-        """The threads of each subject whose wait for a CPU is measured."""
+        """For each subject whose wait for a CPU is measured, the subject's threads."""
         self._held: dict[str, tuple[int, frozenset[int]]] = {}
         """Pid of each subject to which the lab gave CPUs, and these CPUs."""
 

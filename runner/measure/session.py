@@ -177,7 +177,7 @@ def measure(
     on_step: Callable[[str], None],
     instrument: Instrument = nothing,
 ) -> dict[str, Measurement | LabError]:
-    """Measure the members of a session; return the Measurement or the error of each, by trial id.
+    """Measure a session; return the Measurement or the error of each member, by trial id.
 
     `order` lists the slices as pairs of trial id and place. If a server dies during a load, its
     answers until then are a result, not an error. `instrument` observes the server during each

@@ -21,7 +21,10 @@ HTTP_2 = "h2"
 EXPIRED = 10
 NOT_YET_VALID = 9
 WRONG_NAMES = (62, 64)
-"""OpenSSL's codes for certificates with a wrong time or name (include/openssl/x509_vfy.h)."""
+"""OpenSSL's codes for expired, not yet valid, and wrongly named certificates.
+
+Source: include/openssl/x509_vfy.h.
+"""
 NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
 """Reasons that OpenSSL gives for a failed handshake if the server answers in plain text."""
 OF_WRONG_PROTOCOL = "NO_APPLICATION_PROTOCOL"

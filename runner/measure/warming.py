@@ -26,9 +26,11 @@ FEWEST_DUE = LEAST_PROBED + 2
 The number is larger than LEAST_PROBED by two, because the first and the last request may fall
 outside of the load.
 """
-# Limit for a load in slices. It is higher, because at each end of each slice a request may fall
-# outside of the load.
 FEWEST_DUE_IN_SLICES = 2 * LEAST_PROBED
+"""The same limit as FEWEST_DUE, but for a load that is divided into slices.
+
+This limit is higher, because a request may fall outside of the load at each end of each slice.
+"""
 FEWEST_USERS = 20
 USERS_FOR_A_SECOND = 400
 """Up to this rate, in requests/s, an open load gets at least as many users as requests per second.

@@ -122,7 +122,7 @@ def memory_bytes(cell: Cell) -> int:
     The measured values are 0.2 MiB for each virtual user, and 14 kB of garbage for each iteration.
     """
     # The number of users of an open load is None until a warm-up shows how many users it needs.
-    # Until then, assume the maximum of a warm-up.
+    # Until then, assume the highest number of users that a warm-up can have.
     users = cell.shape.users or MOST_WARM_UP_USERS
     live = 64 * 2**20 + 200_000 * users
     limit = max(0, GO_MEMORY_BYTES - live) if "GOMEMLIMIT" in garbage_collector() else 4 * live

@@ -7,8 +7,8 @@ This module relies on these facts of oha's source (src/client.rs, src/db.rs, src
   because that is the resolution of tokio's timer. The next free connection sends the request. A
   connection is opened only when it has to send its first request.
 - With `--latency-correction`, the latency of a request counts from its scheduled time.
-- oha stores only answered requests, with any status. Unanswered requests are only counted in its
-  report, by error.
+- oha stores only answered requests, with any status. For the other requests, oha's report contains
+  only their number, by error.
 """
 
 import csv
