@@ -21,7 +21,8 @@ MOST_TRIALS = 100_000
 def cells_of(load: Load, workload: Workload, servers: Sequence[Server]) -> list[Cell]:
     """Return the cells of one load: every combination of its settings, for each server.
 
-    Servers that do not implement the workload, or that the load does not name, are left out.
+    Servers that do not implement the workload are left out. If the load names servers, all other
+    servers are left out, too.
     """
     fitting = [
         server
@@ -179,8 +180,9 @@ def choose(
 ) -> Campaign:
     """Return the campaign with the servers, repeats and scale that the command line gives.
 
-    Raise LabError if a server is unknown, if a copy has the name of a server, if there are servers
-    but no checkout, or if a step of a search sends too few requests for its percentile.
+    Raise LabError if a server is unknown, if a copy has the name of a server, or if the campaign
+    has servers although there is no checkout. Also raise LabError if a step of a search sends too
+    few requests for its percentile.
     """
     chosen = campaign.scaled(scale)
     if servers:

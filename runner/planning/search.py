@@ -27,7 +27,11 @@ NARROW = 1.05
 If the bracket is narrow, the next step repeats the lower rate, to confirm it.
 """
 ROUNDING_RPS = 1.0
-"""A narrow Bracket may be wider by this, because the rates of steps are whole numbers."""
+"""A Bracket whose higher rate exceeds NARROW times its lower rate by at most this is still narrow.
+
+Without this tolerance, a bracket might never be narrow, because the rates of steps are rounded to
+whole numbers.
+"""
 _OBJECTIVE = re.compile(r"(p50|p90|p95|p99|p999)\s*<=\s*([0-9]+(?:\.[0-9]+)?)\s*ms")
 
 
@@ -56,14 +60,14 @@ class Objective:
 
     @property
     def least_requests(self) -> int:
-        """Number of requests that a trial needs so that FEWEST_BEYOND lie above the percentile.
+        """Number of requests that a trial needs for FEWEST_BEYOND of them to exceed the percentile.
 
         For p99 the trial needs 1,000 requests, and for p999 it needs 10,000.
         """
         return round(FEWEST_BEYOND / (1 - float(f"0.{self.percentile[1:]}")))
 
     def kept(self, metrics: Mapping[str, float | int | None]) -> bool:
-        """Return whether a trial sustained its rate and its percentile is within the limit."""
+        """Return whether a trial sustained its rate and kept its percentile within the limit."""
         measured = metrics.get(f"latency_{self.percentile}_ms")
         return bool(metrics.get("sustained")) and measured is not None and measured <= self.limit_ms
 

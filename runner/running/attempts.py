@@ -322,7 +322,7 @@ def _digest_unit(
     """Digest the measured trials, and decide which of them are sealed and which have failed.
 
     If the machine disturbed one of the trials, all trials of the session fail, so that the session
-    is repeated. In the last attempt they fail only if a server was busy between its slices.
+    is repeated. In the last attempt, all trials fail only if a server was busy between its slices.
     """
     measured = {
         trial: found for trial in unit if (found := fates[trial.trial_id].measurement) is not None

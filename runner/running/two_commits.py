@@ -74,11 +74,11 @@ OPEN_SLICES = 2
 OPEN_SLICE_S = 1.0
 LONGEST_OPEN_SLICE_S = 10.0
 OPEN_SESSIONS = LATER_LOOKS[0] + CONFIRMING
-"""Number of sessions with the open load: as many as a suspicion and its confirmation need."""
+"""The open load gets as many sessions as are needed to suspect a difference and to confirm it."""
 WARM_UP_S = 0.5
 SHARE = 0.5
 RATE_SHARE = 0.3
-"""The open load's rate is at most this share of the rate that the slower commit had when tried."""
+"""The open load's rate is at most this share of the slower commit's rate in its first try."""
 DIGITS = (5.0, 2.0, 1.0)
 """If a warm-up decides the size of a load, the size begins with one of these digits.
 
@@ -292,11 +292,14 @@ class _Tried:
     """The results of the first tries of both commits."""
 
     share: float
-    """Under the closed load, a server gets this share of its CPUs; 1 if no quota can be set."""
+    """Under the closed load, a quota limits a server to this share of its CPUs' time.
+
+    1 if no quota can be set.
+    """
     on_share_rps: float
-    """Iterations per second that the head commit reached with this share; 0 if unknown."""
+    """Iterations per second that the head commit reached with the quota `share`; 0 if unknown."""
     iterations_rps: float
-    """Iterations per second that the slower commit reached with whole cores; 0 if unknown."""
+    """Iterations per second that the slower commit reached without a quota; 0 if unknown."""
     remarks: tuple[str, ...]
 
 
