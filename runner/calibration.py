@@ -1,6 +1,6 @@
-"""The load generators' ceilings on this machine, as measured by `bench calibrate`.
+"""The highest rates of the load generators (ceilings), as measured by `bench calibrate`.
 
-A fingerprint says to which machine the ceilings belong.
+A fingerprint says on which machine the ceilings were measured.
 """
 
 from collections.abc import Mapping

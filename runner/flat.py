@@ -97,7 +97,10 @@ class LoadColumns:
 
 
 def columns_of_shape(shape: Shape, tool: Tool) -> dict[str, Any]:
-    """Return those columns of CellColumns that a shape fills; all other columns are empty."""
+    """Return the values of those columns of CellColumns that a shape fills.
+
+    The other columns stay empty.
+    """
     users: dict[str, Any] = {users_column(tool, shape.load_model): shape.users}
     match shape:
         case Closed():
@@ -154,7 +157,10 @@ def shape_of(columns: CellColumns) -> Shape:
 
 
 def columns_of_form(form: Form, slices: int | None) -> dict[str, Any]:
-    """Return those columns of LoadColumns that a form fills; all other columns are empty."""
+    """Return the values of those columns of LoadColumns that a form fills.
+
+    The other columns stay empty.
+    """
     length_column = "duration_s" if slices is None else "slice_s"
     match form:
         case Iterations():

@@ -39,7 +39,7 @@ class Response:
 
 @lru_cache(16)
 def parse_head(text: bytes) -> Response:
-    """Parse the head of a response, without its final blank line.
+    """Parse the head of a response; `text` ends before the blank line that ends the head.
 
     Raise ValueError if it is not HTTP/1. Results are cached, because a server's responses have the
     same head until the header Date changes.

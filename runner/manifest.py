@@ -20,9 +20,9 @@ from runner.measurement import Placement
 
 THE_DATABASE = "the database"  # name of the database in a list of servers
 MACHINE_FACTS = ("cpu_model", "cpus", "kernel", "governor", "turbo", "hypervisor")
-"""Names of the facts of a machine on which measured numbers depend.
+"""Names of those facts of a machine that affect measured numbers.
 
-Measured numbers also depend on the memory. The memory is not listed here, because
+The memory also affects measured numbers. The memory is not listed here, because
 `Machine.fingerprint` adds it, rounded to GiB.
 """
 BYTES_OF_A_GIB = 2**30
@@ -337,7 +337,10 @@ class Origin(Facts):
 
 
 class Manifest(Facts):
-    """run.json: campaign, programs and machine; written once, before the first trial."""
+    """The content of run.json: campaign, programs and machine.
+
+    The file is written before the first trial.
+    """
 
     schema_version: Int | None = Field(default=None, alias="schema")
     run_id: str = ""
@@ -367,7 +370,7 @@ class Manifest(Facts):
     inputs: dict[str, str] = Field(default_factory=dict)
     """SHA-256 of each source file of the campaign."""
     claims_sha256: str | None = None
-    """SHA-256 of the rules that judge the claims."""
+    """SHA-256 of the file that contains the published claims and the rules that judge them."""
     database: DatabaseOfRun | None = None
     calibration: dict[str, JsonValue] | None = None
     """The calibration, in the form of `runner.calibration.Calibration`.
@@ -453,8 +456,7 @@ class Manifest(Facts):
         """Yield the conditions about the requests to a user's API.
 
         The requests are compared because two runs of the same API may send different requests. All
-        APIs of a run get the same requests, so it is enough to compare the requests to the first
-        API.
+        APIs of a run get the same requests, so only the first API's requests are compared.
         """
         api = next(iter(self.campaign.apis), ApiOfRun())
         files = tuple(f"{name} {digest[:12]}" for name, digest in api.files)

@@ -243,7 +243,7 @@ def decode(kind: type[T], value: Any, said: str, *, more: bool = False, exit_cod
 
 
 def _first_fault(error: pydantic.ValidationError) -> str:
-    """Return the part of a sentence that names the first fault of a value, and where it is."""
+    """Return a clause that names the first fault of a value, and the location of this fault."""
     fault = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(map(str, fault["loc"]))
     if fault["type"] == "model_type":  # pydantic's message would name a class
