@@ -1,4 +1,4 @@
-"""TLS connections to Docker engines on other hosts, which end soon after the host is lost."""
+"""TLS connections to Docker engines on other hosts; each ends soon after its host is lost."""
 
 import contextlib
 import socket

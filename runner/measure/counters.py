@@ -104,7 +104,7 @@ def read_counters(running: Running, counted: Callable[[], Counters]) -> Counters
 
 
 NETFILTER = Path("/proc/sys/net/netfilter")
-"""Folder of the files with the size and the number of entries of the connection table."""
+"""Folder of the files that say how many entries the connection table has, and can have."""
 STATISTICS = Path("/proc/net/stat/nf_conntrack")
 CLOSE_RPS = 30_000
 """Upper estimate of the connections per second that a close-mode load opens.

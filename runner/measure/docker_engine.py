@@ -199,7 +199,7 @@ def labels(what: str) -> dict[str, str]:
 
 
 def sweep(client: DockerClient) -> list[str]:
-    """Remove containers of the lab whose runner is dead; return a description of each."""
+    """Remove the lab's containers whose runner is dead; return a description of each."""
     removed = []
     for container in client.containers.list(
         all=True, filters={"label": RUNNER}, ignore_removed=True
@@ -300,7 +300,7 @@ class DockerEngine:
     def database(
         self, cpus: tuple[int, ...], verifier: str, log: Path
     ) -> Iterator[RunningDatabase]:
-        """Run PostgreSQL's image with the same restrictions as a server's.
+        """Run PostgreSQL's image with the same restrictions as a server's image.
 
         The database's data are in a volume that is removed with the container.
         """

@@ -57,7 +57,7 @@ def examine(
 
 
 def examine_hosts(hosts: Hosts, say: Callable[[str], None]) -> list[Diagnosis]:
-    """Return the diagnoses of each host that matter for the roles of this host.
+    """For each host, return the diagnoses that matter for the roles of this host.
 
     Raise LabError if a host cannot be reached or used.
     """

@@ -422,7 +422,7 @@ def scratch(ledger: Ledger) -> Iterator[Path]:
 
 
 def sweep_temporary() -> list[str]:
-    """Remove this user's temporary folders of runners that have ended.
+    """Remove the temporary folders that ended runners of this user have left behind.
 
     Return a description of each removed folder.
     """

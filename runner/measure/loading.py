@@ -38,7 +38,7 @@ clock of the sampler's host.
 
 
 def write_rows(parts: Sequence[Sampled], out: Path) -> None:
-    """Write the rows of the subjects that have a name to `out` (resources.parquet).
+    """Write to `out` (resources.parquet) the rows of those subjects that have a name.
 
     Times by another host's clock are converted to times by this machine's clock.
     """

@@ -42,7 +42,8 @@ PATIENCE_S = 20.0
 STARTS = 5
 """perf is started at most this many times.
 
-perf fails to start if one of the processes that it shall observe has just ended.
+perf fails to start if one of the processes that it shall observe has just ended. Then perf is
+started again.
 """
 
 

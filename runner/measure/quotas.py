@@ -37,7 +37,7 @@ class QuotaGroup:
 
 @dataclass(frozen=True)
 class Quotas:
-    """The control groups of a process that have a quota, innermost first."""
+    """Those control groups of a process that have a quota, innermost first."""
 
     groups: tuple[QuotaGroup, ...]
     known: bool

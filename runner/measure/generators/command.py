@@ -57,7 +57,9 @@ class Command:
     a second.
     """
     after: tuple[tuple[tuple[str, ...], Path], ...] = ()
-    """Command lines that convert the results after the load, each with the raw file that it makes.
+    """Command lines that convert the results after the load.
+
+    Each command line is paired with the path of the raw file that it makes.
     """
 
 
