@@ -18,7 +18,7 @@ from runner.planning.catalog import load_campaign
 
 pytest_plugins = ["disturbance", "pytester"]
 # Without this line, nbformat's validator would compile a grammar of IRIs, which takes some seconds
-# in each process of the tests. No notebook has an IRI.
+# in each process of the tests. The grammar is not needed, because no notebook has an IRI.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 # Notebooks and other programs that tests start import `runner` from this checkout, even if another
 # checkout is installed.
@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Exclude modules and tests from garbage collection, because they stay until the end.
 
-    If a collected module uses Jupyter, start kernels as forks of a preloaded process.
+    If one of the test modules uses Jupyter, start kernels as forks of a preloaded process.
     """
     if launcher := sys.modules.get("jupyter_client.launcher"):
         launcher.Popen = preloaded.Popen
@@ -52,7 +52,8 @@ def pytest_collection_finish() -> None:
 def pytest_unconfigure() -> None:
     """Return all objects to the garbage collector at the end.
 
-    When the process ends, duckdb counts which of its functions were not collected.
+    Otherwise the functions of duckdb would stay in memory, and duckdb counts such functions when
+    the process ends.
     """
     gc.unfreeze()
 

@@ -198,7 +198,7 @@ def test_the_page_reads_what_the_command_reads(tmp_path, run, bare_lab):
 def test_a_page_needs_neither_the_table_nor_a_second_reading(tmp_path, run, bare_lab, monkeypatch):
     """The page of an audit is made from the stored audit, not from the table.
 
-    The table may come from a pipe, which cannot be read a second time.
+    The reason is that the table may come from a pipe, which cannot be read a second time.
     """
     text = b"who,rps,mean_ms,connections\na,1000,50,10\nb,2000,10,10\n"
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text)))

@@ -146,7 +146,8 @@ FAULTS = {
         9.0,
     ),
 }
-"""For each fault, the law that it breaks, a function, and the smallest and the largest size.
+"""For each fault: the law that the fault breaks, a function, and the smallest and the largest size
+of the fault.
 
 The function takes a correct row and the size of the fault. It returns the columns to change.
 """
@@ -159,7 +160,8 @@ def test_a_planted_fault_is_found(name: str, loads: list[Load], part: float) -> 
     law, changed, least, most = FAULTS[name]
     size = least * (most / least) ** part
     row = loads[0].row(4)
-    # If there are few requests, correct connections are idle while the last requests are answered.
+    # In a load with few requests, connections are idle while the last requests are answered. So a
+    # few idle connections are no fault there.
     if "idle" in name:
         assume(row["requests"] / size >= 100 * row["connections"])
     rows = rows_of(loads, 4, **changed(row, size))

@@ -1,4 +1,4 @@
-"""Tests of auditing what tools really print, about correct loads and about failed loads.
+"""Tests of the audit with real output of tools, about correct loads and about failed loads.
 
 In some tests, lines of a report are left out or changed. The commands that printed the samples are
 in `tests/support/samples/audit-commands.md`.
@@ -136,7 +136,7 @@ def test_the_last_request_of_each_connection_may_take_long() -> None:
 def test_times_in_whole_milliseconds_agree_by_chance() -> None:
     """Two loads of ab with different rates are not taken for copies of each other.
 
-    They have the same count, mean and maximum, because ab prints whole milliseconds.
+    The two loads have the same count, mean and maximum, because ab prints whole milliseconds.
     """
     one = sample("ab-close.txt")
     other = one.replace("1.547", "1.610").replace("1292.48", "1242.24").replace("7.737", "8.050")
@@ -144,7 +144,7 @@ def test_times_in_whole_milliseconds_agree_by_chance() -> None:
 
 
 def test_times_that_hardly_vary_agree_by_rounding() -> None:
-    """If times hardly vary, a p99 that equals the maximum is no finding.
+    """If response times hardly vary, a p99 that equals the maximum is no finding.
 
     With a median of 1.98 ms, p99 and maximum are both printed as 2.02 ms, because they have only
     three digits. With a median of 1.50 ms, one column may be a copy of the other.
@@ -166,7 +166,7 @@ def test_a_short_run_of_wrk2_is_open_without_a_calibration() -> None:
 
 
 def test_streams_of_oha_are_no_contradiction() -> None:
-    """More concurrent requests than connections are only suspicious in a report of oha.
+    """In a report of oha, more concurrent requests than connections are suspicious, not impossible.
 
     With HTTP/2, a connection may have several requests under way, and oha does not print how many.
     The option --depth gives this number.
@@ -313,7 +313,7 @@ def test_a_loop_of_nighthawk_may_be_limited_by_its_rate(offered_rps: int, remark
 
 
 def test_workers_of_nighthawk_that_are_as_many_as_cpus_are_counted() -> None:
-    """With `--concurrency auto`, three workers offer 50 requests/s each over two connections each.
+    """With `--concurrency auto`, each of three workers offers 50 requests/s over two connections.
 
     Older versions give the lowest and the highest time only as percentiles.
     """

@@ -136,7 +136,7 @@ def test_a_printed_report_has_the_numbers_that_stand_there(tool: str) -> None:
 
 
 def test_the_third_column_of_wrk2_is_what_its_heading_says() -> None:
-    """The third column of wrk2's report is read as p99 if this is its heading.
+    """The third column of wrk2's report is read as p99 if its heading is `99%`.
 
     Other versions of wrk2 print the maximum in this column.
     """
@@ -152,7 +152,8 @@ def test_what_a_tool_printed_about_a_sound_load_is_silent(path: Path) -> None:
     """A report about a correct load causes no finding, except for the report of wrk.
 
     If CPU time is taken away from the machine, wrk adds requests to its histogram that were never
-    sent. This happened to wrk's sample, so its numbers do not agree with Little's law.
+    sent. This happened while wrk's sample was made, so the numbers in the sample do not agree with
+    Little's law.
     """
     done = audit(read_all([path]))
     assert len(done.rows) >= 1

@@ -22,7 +22,7 @@ def profiled(monkeypatch):
     """Return a function that replaces the profiles of all runs.
 
     The function takes names of servers. Runs then have profiles of these servers, with the values
-    in WORK. If it gets no name, runs have no profiles.
+    in WORK. If the function gets no name, runs have no profiles.
     """
 
     def give(*servers):

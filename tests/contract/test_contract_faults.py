@@ -41,10 +41,10 @@ pytestmark = pytest.mark.timed
 SEED = 20261121
 SMALL_JUNK = Junk(requests=400, abandoned=100)
 RECOVER_WITHIN_S = 1.5
-"""Smaller values than the contract's, which shorten the longest checks.
+"""SMALL_JUNK and RECOVER_WITHIN_S are smaller than the contract's values.
 
-The checks would take long, because the test server is slow. Smaller values suffice, because the
-rules that are checked do not depend on sizes and times.
+With the contract's values two checks would take long, because the test server is slow. Smaller
+values suffice, because the checked rules do not depend on sizes and times.
 """
 AT_ONCE = 8
 """Number of servers that are checked at the same time, each in a process of its own.

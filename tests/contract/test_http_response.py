@@ -39,7 +39,7 @@ def read_by_h11(wire: bytes, method: str = "GET") -> tuple[h11.Response, bytes, 
 def read_by_ours(
     wire: bytes, piece_bytes: int = 1 << 20, *, head_only: bool = False
 ) -> tuple[Response, bytes]:
-    """Read a response with the lab's reader, to which it arrives in pieces of `piece_bytes`.
+    """Feed a response to the lab's reader in pieces of `piece_bytes`.
 
     Return the response, and the bytes after the response.
     """
@@ -182,7 +182,7 @@ def test_equal_lengths_are_one_and_a_folded_value_is_one_line():
 def test_a_kept_connection_of_http_1_0_serves_on():
     """A connection of HTTP/1.0 is kept if its response says keep-alive (RFC 9112, section 9.3).
 
-    h11 never reports a connection of HTTP/1.0 as kept, so the readers differ here.
+    h11 never reports a connection of HTTP/1.0 as kept, so the two readers differ in this case.
     """
     wire = b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok"
     assert not read_by_h11(wire)[2]

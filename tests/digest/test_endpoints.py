@@ -75,7 +75,7 @@ def test_endpoints_have_the_percentiles_of_their_lines(tables):
 
 
 def test_too_many_endpoints_share_one_row(bare_lab, tmp_path):
-    """If a script has more endpoints than the table may have rows, the rest share one row.
+    """If a script has more endpoints than the table may have rows, the others share one row.
 
     The script requests 6,000 paths without identifiers. This is also more than the number of
     different labels that are kept for a load.

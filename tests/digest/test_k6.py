@@ -212,7 +212,7 @@ def test_the_latency_is_the_one_that_the_mode_implies(tmp_path: Path, held: int,
     """The observed mode decides whether a latency contains the time of connecting.
 
     If the users may hold as many connections as were opened, the mode is "keepalive", and a latency
-    does not contain this time. Otherwise the mode is "mixed", and a latency contains it.
+    excludes the time of connecting. Otherwise the mode is "mixed", and a latency includes the time.
     """
     raw = write_lines(tmp_path / "k6.json.gz", make_lines(7, 900)[0])
     points = digest(raw, held=held)
@@ -338,7 +338,7 @@ def closed_loop(users, seconds, mean_ms, busy=1.0, seed=1):
 def steady(ends_ns, lengths_ms, parts=7):
     """Return the steady state as a digest computes it from these iterations.
 
-    The iterations are handed over as `parts` tables and an empty one.
+    The digest gets the iterations as `parts` tables, and then an empty table.
     """
     cut = [*np.array_split(np.arange(len(ends_ns)), parts), np.empty(0, int)]
     tables = [pa.table({"end_ns": ends_ns[part], "length_ms": lengths_ms[part]}) for part in cut]

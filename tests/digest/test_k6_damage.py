@@ -88,7 +88,9 @@ WRONG = {
     "no number as status": ("http_reqs", '"status":"', '"status":"x'),
     "no status": ("http_reqs", '"status":"', '"other":"'),
 }
-"""For each fault, the metric of the line to damage, a pattern, and the text that replaces it."""
+"""For each fault: the metric of the line to damage, a pattern, and the text that replaces what the
+pattern matches.
+"""
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -127,8 +127,10 @@ def report(folder: Path, requests: list[Request], errors: int = 0, **changed: An
 def broken(
     cell: Cell, points: RequestNumbers, said: Path, counted: int, accepted: int | None = None
 ) -> list[Check]:
-    """Return the checks that fail if the server counted `counted` requests and accepted `accepted`
-    connections (if None: as many as the load has sockets).
+    """Return the checks that fail if the server counted `counted` requests and `accepted`
+    connections.
+
+    If `accepted` is None, the server counted as many connections as the load has sockets.
     """
     before = Counters(0, 0, 0)
     connections = cell.sockets if accepted is None else accepted

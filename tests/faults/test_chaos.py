@@ -1,6 +1,6 @@
 """Tests of `make chaos`, which must notice each broken promise.
 
-Otherwise it would prove nothing that `make chaos` ends without errors.
+If `make chaos` missed a broken promise, it would prove nothing by ending without an error.
 """
 
 import json

@@ -148,7 +148,7 @@ def test_a_run_that_is_hit_in_each_of_its_trials(tmp_path):
     for table in ("trials", "latency", "resources"):
         assert set(pd.read_parquet(lab.run / "tables" / f"{table}.parquet")["trial_id"]) >= sealed
     assert {path.stem for path in (lab.run / "tables" / "probe").iterdir()} >= sealed
-    assert "no trial is left to run" in lab.resume(code=1)  # a failed trial is a result
+    assert "no trial is left to run" in lab.resume(code=1)  # a failed trial is not repeated
 
 
 @pytest.mark.long

@@ -53,7 +53,7 @@ def test_it():
 def run(pytester, monkeypatch):
     """Return a function that runs a test while the hypervisor seems to take CPU time away.
 
-    `stolen` is the share that the hypervisor takes, in percent, and `until_s` is when it stops. The
+    The hypervisor takes `stolen` percent of the CPU time until `until_s` seconds have passed. The
     function returns pytest's result, which has the exit code and the output.
     """
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests" / "support"))
@@ -112,10 +112,10 @@ def test_what_failed_is_run_again_in_a_quiet_moment(run, until_s, code):
     ],
 )
 def test_make_repeats_failures_and_disturbed_ones_twice_more(tmp_path, codes, runs, fails):
-    """`make test` runs failed tests once more, and disturbed ones up to three times more.
+    """`make test` runs failed tests once more, but disturbed tests up to three times more.
 
-    A failed test that was not disturbed is run only once more. A fake pytest records its calls. It
-    ends with the given exit codes, one per call, and then with 0.
+    A fake pytest records its calls. Its first calls end with the given exit codes, and all later
+    calls end with 0.
     """
     (tmp_path / "codes").write_text("".join(f"{code}\n" for code in codes))
     program = (

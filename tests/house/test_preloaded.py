@@ -172,8 +172,8 @@ def test_other_surroundings_make_it_a_program():
     """A program is started instead of forked if its surroundings differ from those of the preloaded
     process.
 
-    The surroundings are, for example, environment variables, umask and limits. While a module is
-    imported, its content may depend on any of them.
+    The surroundings are, for example, environment variables, umask and limits. They matter because
+    the content of a module may depend on the surroundings in which the module is imported.
     """
 
     def is_forked(**given: object) -> bool:

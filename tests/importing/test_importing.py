@@ -101,9 +101,9 @@ def test_packing_changes_no_number(bare_lab, tmp_path, ending):
 
 
 def test_lines_of_older_versions_of_k6_are_read(bare_lab, tmp_path):
-    """A file of an older version of k6 gives the same numbers.
+    """A file in the form of an older version of k6 gives the same numbers as the original file.
 
-    In such a file, each line has the metric at the end, and no line declares a metric.
+    In the older form, each line has the metric at the end, and no line declares a metric.
     """
     records = [json.loads(line) for line in gzip.decompress(CLOSED.read_bytes()).splitlines()]
     lines = [
@@ -350,7 +350,7 @@ def hold(*_): print("filling", flush=True); time.sleep(60)
 run.build_tables = hold
 run.import_files([run.Given(Path(sys.argv[1]))])
 """
-"""Source of a program that begins to import a file and then sleeps with the run half filled."""
+"""Source of a program that begins to import a file, and then sleeps before the run is complete."""
 
 
 @pytest.mark.fault("an import is killed", "its half-filled run is removed by the next import")

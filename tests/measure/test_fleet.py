@@ -78,7 +78,7 @@ def divided(fleet, tmp_path_factory):
 
 
 def counted(run, trial):
-    """Return a trial's folder, its number of requests as the server counted them, and its record.
+    """Return a trial's folder, the number of requests that the server counted, and the record.
 
     The probe's requests are subtracted from the server's count.
     """
@@ -362,7 +362,7 @@ Tests end such a load early, because they cut off a host.
 
 
 ADMINS = {"dockerd", "containerd", "containerd-shim", "sshd"}
-"""Programs on the hosts that do not belong to the lab."""
+"""Programs that run on the hosts, but do not belong to the lab."""
 
 
 @contextlib.contextmanager

@@ -153,7 +153,7 @@ def test_a_host_whose_channel_the_runner_closes_is_not_lost():
 def test_a_runner_that_was_stopped_itself_blames_no_host():
     """A runner that was stopped for 60 s must not declare a host lost at once.
 
-    Signs of life may have arrived that the runner has not read yet.
+    The reason is that signs of life may have arrived that the runner has not read yet.
     """
     world = World("server")
     world.pass_s(2)

@@ -131,7 +131,7 @@ def test_a_known_delay_comes_back_and_the_schedule_is_kept():
 
 
 def over_tls(folder, reply, **tls):
-    """Probe a server over TLS for 2 s; return the same as `probe`, and the server."""
+    """Probe a server over TLS for 2 s; return the result of `probe`, followed by the server."""
     authority = Authority(folder)
     server = Server(reply, files=authority.certificate())
     trusted = {"name": "127.0.0.1", "ca": str(authority.ca), **tls}
@@ -253,8 +253,8 @@ def test_a_server_that_closes_is_asked_over_a_new_connection():
 
 
 def test_an_unaccepted_connection_holds_up_no_other_request():
-    """If the server accepts no connection for 0.3 s, some requests of this time are late by about a
-    second. Requests that are due later do not wait for them.
+    """If the server accepts no connection for 0.3 s, some requests that are due in this time are
+    late by about a second. Requests that are due later do not wait for the late requests.
 
     Each request opens a connection, and the server's backlog is one. So the kernel drops further
     connection requests, and the client sends them again after a second.
@@ -420,7 +420,7 @@ def samples(latencies_ms, status=200, sent=None, opened=None, count=None):
 
 
 def test_requests_before_and_after_a_load_are_not_within_it():
-    """Of 86 requests, one every 25 ms, only 20 requests lie in the load.
+    """The probe sends 86 requests, one every 25 ms, but only 20 of them are due during the load.
 
     The load begins 0.8 s after the first request, and lasts 0.5 s.
     """

@@ -44,7 +44,7 @@ def test_samples_get_the_times_of_this_machine(ahead_ns, expected_s):
 
 
 def test_the_clock_after_the_load_counts(tmp_path):
-    """The times of samples are converted by the clock's offset that is known after the load.
+    """The times of samples are converted by the clock's offset after the load, not before it.
 
     The test changes the offset of the host's clock during the load.
     """

@@ -394,7 +394,7 @@ def test_a_network_that_is_silent_is_said_in_a_sentence(tmp_path, sends):
 def test_a_transfer_is_taken_from_who_knows_its_secret_only(station):
     """A connection without the secret is closed, and does not disturb the transfer.
 
-    This holds even if it comes from the same address as the connection with the secret.
+    It is closed even if it comes from the same address as the connection with the secret.
     """
     port = station.listen("127.0.0.1")
     with contextlib.ExitStack() as stack:

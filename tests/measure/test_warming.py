@@ -1,4 +1,5 @@
-"""Tests of the probe's rate and the number of an open load's users, which depend on the warm-up."""
+"""Tests of two numbers that depend on the warm-up: the probe's rate, and the users of an open load.
+"""
 
 import json
 
@@ -52,7 +53,7 @@ def test_the_probe_is_a_hundredth_of_the_load_or_not_there(cell, answers_rps, ex
 
 
 def test_the_probes_rate_follows_the_cost_of_its_request():
-    """The probe sends fewer requests if they take longer than the requests of the script."""
+    """If the probe's requests take longer than the script's, the probe sends fewer requests."""
     script = changed(CLOSED, workload=OWN_SCRIPT, iterations=500_000)
     assert probe_hz(script, warmed(10_000.0), probe_s=0.0001) == 40
     assert probe_hz(script, warmed(10_000.0), probe_s=0.02) == pytest.approx(0.5)
@@ -106,9 +107,9 @@ def test_several_generators_add_up_unless_one_is_unknown():
 
 
 def test_an_older_runs_served_rate_comes_from_the_same_columns():
-    """The rate of answers of an older run is calculated as for a new run.
+    """For an older run, the rate of answers is calculated in the same way as for a new run.
 
-    It contains the successful requests of the generator and of the probe.
+    The successful requests of both the generator and the probe count.
     """
     row = {
         "requests": 180,

@@ -48,7 +48,7 @@ EXECUTORS = [
         Sweep((10.0,), 20),
         10,
     ),
-    (  # from 10/s to 30/s in 4 s are 80 iterations, and from 30/s to 0/s in 2 s are 30
+    (  # 80 iterations while the rate rises to 30/s in 4 s, and 30 while it falls to 0/s in 2 s
         {
             "executor": "ramping-arrival-rate",
             "startRate": 10,

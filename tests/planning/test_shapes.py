@@ -35,7 +35,7 @@ FROM_THE_RESULT = {"duration_s", "slices", "mode"}
 
 
 def cells_of(run):
-    """Yield, for each trial of a committed run, its id and the recorded columns of its cell."""
+    """Yield (id, recorded columns of the cell) for each trial of a committed run."""
     for record in RunFolder(DATA / run).records():
         yield record["trial_id"], record["cell"]
 

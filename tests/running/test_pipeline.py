@@ -36,7 +36,7 @@ def test_all_trials_are_sealed_and_in_the_journal(finished):
     for record in finished.records:
         planned = [] if record["attempt"] > 1 else ["planned"]
         assert stories.pop(record["trial_id"]) == [*planned, "running", "raw", "sealed"]
-    # The remaining stories are those of attempts that the machine disturbed.
+    # The remaining entries of `stories` belong to attempts that the machine disturbed.
     assert all(
         story == ["planned", "running", "raw", "failed"][".a" in name :]
         for name, story in stories.items()
@@ -148,9 +148,9 @@ def test_what_is_left_of_a_cut_off_file_can_be_salvaged(copied):
     trials = pd.read_parquet(copied / "tables" / "trials.parquet").set_index("trial_id")
     row = trials.loc[raw.parent.name]
     others = standing(trials.drop(raw.parent.name).reset_index())
-    # A request is complete if its data point of http_req_receiving is in the file; that of
-    # http_req_failed may be missing. The last of these requests may be incomplete because of the
-    # cut.
+    # A request counts if its data point of http_req_receiving is in the file, even if its data
+    # point of http_req_failed is missing. Because of the cut, the last of the counted requests may
+    # be incomplete.
     complete = cut.count(b'"metric":"http_req_receiving","type":"Point"')
     assert complete - 1 <= row["requests"] <= complete
     assert row["status"] == "failed"

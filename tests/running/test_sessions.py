@@ -381,7 +381,7 @@ def test_who_is_killed_in_a_session_fails_those_who_need_him(tmp_path):
     says = ["the server ended with exit code -9 under load", "sampler", "sampler", "probe", "probe"]
     errors = found.loc[found["status"] == "failed", "error"]
     assert [word for word, error in zip(says, errors, strict=True) if word not in error] == []
-    assert "no trial is left to run" in lab.resume(code=1)  # a failed trial is a result
+    assert "no trial is left to run" in lab.resume(code=1)  # a failed trial is not repeated
 
 
 @pytest.mark.fault(

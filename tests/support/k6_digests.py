@@ -38,7 +38,7 @@ SUMMARY = {
 def make_request(rng: random.Random, number: int) -> Request:
     status = rng.choice([200] * 8 + [201, 302, 404, 500, 0])
     connecting = rng.choice([0, rng.randrange(MS)])
-    # If a request is lost, k6 opened a connection for it, and then did not use the connection.
+    # For a request that is `lost`, k6 opened a connection, but then did not use this connection.
     lost = status == 0 and rng.random() < 0.5
     return Request(
         end_ns=EPOCH_NS + S + number * 3 * MS + rng.randrange(20 * MS),

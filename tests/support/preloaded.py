@@ -63,7 +63,7 @@ FREE = {"BENCH_DATA", "BENCH_ROOT", "COLUMNS", "DOCKER_HOST", "JPY_PARENT_PID", 
 }
 """Environment variables that no module reads while it is imported."""
 ALONE = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
-"""Environment variables with which imports start no threads; a fork would not have the threads."""
+"""Environment variables that keep imports from starting threads, which a fork would not have."""
 WHILE_IMPORTED = {
     BENCH: ALONE,
     KERNEL: {**ALONE, "MPLBACKEND": "module://matplotlib_inline.backend_inline"},

@@ -67,10 +67,10 @@ class World:
     first_second: Mapping[str, float] = field(default_factory=dict)
     """For some servers, a factor for the response times in the first second of a ramp."""
     unsteady: Mapping[str, float] = field(default_factory=dict)
-    """For some servers, by how much their response times and CPU use vary more within a ramp.
+    """For some servers, a number by which response times and CPU use vary more within a ramp.
 
-    The number is added to 0.02, which is the usual standard deviation of the logarithms of these
-    values.
+    The number is added to the standard deviation of these values' logarithms, which is usually
+    0.02.
     """
     miscounted: tuple[str, ...] = ()
     """Servers whose own count of requests is too low."""

@@ -46,7 +46,7 @@ The CPU use is in % of a core, and the latency in ms.
 
 @dataclass
 class Maker:
-    """Collector of the rows of the tables of a run: one attribute for each of four tables."""
+    """Collector of a run's rows: each of four tables has an attribute with its rows."""
 
     servers: Servers
     rng: np.random.Generator
@@ -338,7 +338,7 @@ def write(folder: Path, maker: Maker, engine: str, **facts: Any) -> None:
     tables = folder / "tables"
     tables.mkdir(parents=True, exist_ok=True)
     (folder / "run.json").write_text(json.dumps(manifest(engine) | facts))
-    sample = Maker(THREE, maker.rng)  # with it, every run has the columns of k6 and of wrk
+    sample = Maker(THREE, maker.rng)  # gives every run the columns of both k6 and wrk
     add_k6(sample, "axum", "experiments", 1, 1.0)
     add_wrk(sample, "axum", "close", 1, 1)
     columns = list({name: None for row in [*sample.trials, *maker.trials] for name in row})

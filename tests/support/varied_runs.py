@@ -27,8 +27,8 @@ def varied(
 ) -> RunFolder:
     """Return a run whose numbers have 1 % noise.
 
-    `factors` has, by (server, column), the factors by which numbers are multiplied. `change`
-    changes the table of trials further. `facts` are written into the manifest.
+    `factors` maps (server, column) to the factor by which the server's numbers in this column are
+    multiplied. `change` then changes the table of trials. `facts` are written into the manifest.
     """
     synthetic_run.build(folder, k6=(), trials=6)
     manifest = json.loads((folder / "run.json").read_text()) | {"run_id": folder.name} | facts

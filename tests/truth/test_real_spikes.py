@@ -71,7 +71,8 @@ def hindered(tmp_path_factory):
     """Return the view of a trial whose server was stopped, and later shared its CPU with a busy
     program.
 
-    Also return the begin and the end of both, in seconds after the first request.
+    Also return the begin and the end of the stop and of the shared time, in seconds after the first
+    request.
     """
     root = real_lab.make(tmp_path_factory.mktemp("hindered"))
     program = (real_lab.REPOSITORY / "servers" / "reference" / "build" / "server").resolve()

@@ -26,7 +26,7 @@ ROBBED = {
 
 @pytest.fixture(scope="module")
 def six(tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    """Return a run of six blocks of axum, gin and nginx whose servers are always the limit.
+    """Return a run with six blocks of axum, gin and nginx, in which the server is always the limit.
 
     Axum answers 2.00 times as many requests/s as gin, at 0.40 times gin's CPU time per request.
     """
@@ -163,7 +163,7 @@ def in_sessions(tables: Tables) -> Tables:
 def test_two_labels_widen_an_interval_only_if_they_differ(six, shift, wider):
     """A second label of gin may widen the interval of the ratio of axum to gin.
 
-    In a run in sessions, it widens this interval only if the two labels of gin differ.
+    In a run in sessions, the second label widens this interval only if the two labels differ.
     """
     alone = row_of(in_sessions(six))
     found = row_of(with_twin(in_sessions(six), shift, noise=0.002))

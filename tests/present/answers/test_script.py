@@ -90,7 +90,7 @@ def with_shares(tables, monkeypatch, requests, share_of_slowest):
         (5000, 0.51, False),  # half of all requests, and about half of the slowest
         # 55 of the 100 slowest requests instead of 50: by chance this happens in one of five cases
         (5000, 0.55, False),
-        # 70 of the 100 slowest requests instead of 50: by chance, in one of 25,000 cases
+        # 70 of the 100 slowest requests instead of 50: by chance only in one of 25,000 cases
         (5000, 0.7, True),
         (100, 0.6, True),
     ],

@@ -1,7 +1,7 @@
 """Tests of a post's advice on which server to take.
 
-For each server, the advice computes under which share of its loads no other server was better. It
-names the servers with the largest share.
+For each server, the lab computes the share of the server's loads under which no other server was
+better. The advice names the servers with the largest share.
 """
 
 import numpy as np

@@ -28,7 +28,7 @@ RUNS = ["sample", "all", "seeds"]
 
 
 def of_runs(*counts: int) -> list[tuple[str, int]]:
-    """Return each of RUNS with the number of ratios that a test must find in it at least."""
+    """Return each of RUNS with the smallest number of ratios that a test must find in the run."""
     return list(zip(RUNS, counts, strict=True))
 
 

@@ -60,7 +60,7 @@ def test_spectrum_names_percentiles_and_its_finding(tables: Tables) -> None:
     assert ticks == ["50", "90", "99", "99.9"]
     assert figure.axes[0].get_xlabel() == "percentile of the requests"
     # The p99.9 of these log-normal latencies is 5.47 times the median. So the ratio of p99.9 is the
-    # ratio of medians: 280/200 of all servers, and 280/250 without nginx.
+    # ratio of medians: 280/200 for all servers, and 280/250 if nginx is left out.
     assert (
         made("latency-spectrum", tables).title
         == "k6 is the limit: the slowest server's p99.9 is 1.12 to 1.40 times the fastest's"

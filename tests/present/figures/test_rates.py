@@ -104,8 +104,9 @@ def test_noise_moves_the_knee_by_one_rate_at_most() -> None:
 
 
 def test_the_knees_of_a_sweep_and_what_was_the_limit_beyond(tables: Tables) -> None:
-    # A server's knee is at the rate with the largest rate x (capacity - rate). For axum, this is
-    # 4,000/s with 14 million; it has 13.5 million at 3,000/s and 12.5 million at 5,000/s.
+    # A server's knee is at the rate at which rate x (capacity - rate) is largest. For axum this
+    # product is 14 million at 4,000/s, 13.5 million at 3,000/s and 12.5 million at 5,000/s, so the
+    # knee is at 4,000/s.
     expected = {
         "knee, requests/s": ("4,000", "2,000", "2,000"),
         "knee by block": ("4,000–4,000 (6)", "2,000–2,000 (6)", "2,000–2,000 (6)"),
@@ -140,7 +141,7 @@ def test_a_knee_belongs_to_the_first_limit_beyond_it(tables: Tables) -> None:
 def test_curves_have_the_known_percentiles_up_to_the_sample(tables: Tables) -> None:
     axum = swept_axum(tables)
     curve = Sweep(axum).curves.set_index(["series", "rate_rps"])
-    # In turn, a block is 2 % slower and 2 % faster.
+    # The blocks are 2 % slower and 2 % faster in turn.
     blocks = np.array([synthetic_rates.factor(block) for block in range(1, 7)])
     for series, quantile in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
         found = curve.loc[(series, 3000.0), ["mean", "low", "high"]]
@@ -303,9 +304,9 @@ def test_brackets_at_the_edges_of_the_search() -> None:
 
 
 def test_the_highest_rate_of_each_server_is_bracketed(tables: Tables) -> None:
-    """The true highest rate of a server lies between the two medians of the brackets' ends.
+    """The true highest rate of a server lies between two medians of the searches' brackets.
 
-    One is the median of the lower ends, and the other is the median of the upper ends.
+    These are the median of the brackets' lower ends, and the median of their upper ends.
     """
     table = searches.answers(tables).set_index("server")
     for server in ("axum", "gin"):

@@ -246,7 +246,7 @@ VISION = {
         [0.004733, 0.691367, 0.303900],
     ],
 }
-"""For each kind of vision, the matrix that converts linear RGB to what people with it see.
+"""For each kind of vision, the matrix that converts linear RGB to what people with this vision see.
 
 The result is linear RGB, too. The matrices are those of Machado, Oliveira and Fernandes (2009) for
 severity 1.0.
@@ -294,7 +294,7 @@ def test_lines_and_text_have_the_contrast_of_wcag(paper: str) -> None:
         (f"s{n}", language, f"f{n}", "realistic")
         for n, language in enumerate(["Rust", "Go", "C", "Zig", "D"] * 4)
     ]
-    spare = identities(frame(*rows)).values()  # all looks for frameworks that are not in `KNOWN`
+    spare = identities(frame(*rows)).values()  # every look that an unknown framework can get
     for look in [*KNOWN.values(), REFERENCE, PROBE, *spare]:
         color = getattr(look, side)
         assert contrast(color, sheet) >= 3.0, color

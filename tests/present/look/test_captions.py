@@ -24,9 +24,8 @@ def test_a_run_without_servers_of_the_lab_has_no_compilers() -> None:
 def test_a_run_says_when_where_and_how_it_was_measured() -> None:
     """One line says when, on which machine and how a run was measured.
 
-    The sample ran in containers on a virtual machine. If servers ran as plain processes, or if the
-    date is unknown, the line says so or leaves the date out. A run without a sealed trial has no
-    line.
+    The sample ran in containers on a virtual machine. If servers ran as plain processes, the line
+    says so. If the date is unknown, the line has no date. A run without a sealed trial has no line.
     """
     sample = tables_of("sample")
     said = captions.measured(sample)

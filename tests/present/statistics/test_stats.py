@@ -135,7 +135,9 @@ def text_of(tables: Tables) -> str:
 
 
 def cost_words(tables: Tables, server: str) -> str:
-    """Return the summary's words for a server's mean CPU time per request and half its interval."""
+    """Return the summary's words for a server's CPU time per request: the mean, and half the width
+    of the mean's interval.
+    """
     mean = known_mean(tables.trials.loc[of(tables, server), "server_cpu_ms_per_request"])
     return f"{server} {number(mean.value)} ±{mean.half_pct:.2g} %"
 

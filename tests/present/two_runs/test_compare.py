@@ -458,7 +458,8 @@ def test_the_command_says_it_and_fails_on_request(weeks, bench):
 def test_runs_are_appended_to_a_folder_as_they_come(weeks, bench, tmp_path):
     """`bench history --append` copies each new run into a folder, and shows all runs of the folder.
 
-    So nothing but the folder must be kept between runs. Here one run is added each week.
+    So this folder is the only thing that has to be kept between runs. Here one run is added each
+    week.
     """
     kept = tmp_path / "kept"
     for number, run in enumerate(weeks(6, worse=4), start=1):
