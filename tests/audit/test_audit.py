@@ -544,9 +544,9 @@ def cpu_s(work: Callable[[], object]) -> float:
 def test_ten_megabytes_take_seconds() -> None:
     """The audit of a file of 10 MB takes at most 72 times the CPU time of parsing its JSON.
 
-    The limit is relative so that it does not depend on the speed of the machine. Parsing is
-    measured as eight calls in a row, and the audit may take nine times as long as these calls. In
-    practice it takes four to six times as long.
+    The limit is relative so that it does not depend on the speed of the machine. The test parses
+    the JSON eight times in a row, and the audit may take nine times as long as this (8 x 9 = 72).
+    In practice the audit takes four to six times as long.
     """
     entries = TECHEMPOWER["rawData"]["json"]["gemini"][1:] * 6  # type: ignore[index]
     data = {

@@ -216,9 +216,9 @@ def test_a_killed_runner_leaves_no_container(root, number, ours):
     runner = real_lab.start(root, "run", "long.toml", "--engine", "docker")
     seen = 0
     deadline = time.monotonic() + 60
-    # The trial has begun when there are two containers (database and server) for 2 s. If there are
-    # two containers for a shorter time, both may be databases: the lab tries a database before the
-    # trial, and this container may still exist when the trial's database starts.
+    # The trial has begun once two containers (database and server) have existed for 2 s. Two
+    # containers that exist for a shorter time may both be databases, because the lab tries a
+    # database before the trial, and its container may still exist when the trial's database starts.
     while seen < 20 and time.monotonic() < deadline:
         seen = seen + 1 if len(ours(runner.pid)) == 2 else 0
         time.sleep(0.1)

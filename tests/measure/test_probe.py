@@ -229,8 +229,8 @@ def test_a_hanging_server_is_late_for_every_request_meanwhile():
 def test_requests_of_a_slow_server_do_not_queue_in_the_probe():
     """Requests do not queue in the probe, even if every answer takes four times the probe's period.
 
-    The probe opens further connections. On a single connection, each request would wait longer than
-    the previous one.
+    The reason is that the probe opens further connections. On a single connection, each request
+    would wait longer than the previous one.
     """
     server = Server(lambda _: after(0.1))
     rows, latency_ms = probe(server, 2.0)

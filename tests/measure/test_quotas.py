@@ -165,9 +165,9 @@ def test_what_cannot_be_read_is_not_known_and_never_0(tree, how):
 
 @pytest.mark.parametrize("text", ["", "much\n", None], ids=["empty", "no number", "a folder"])
 def test_a_quota_that_cannot_be_read_is_not_known(tree, text):
-    """If a group's quota cannot be read, the server's quota counts as unknown.
+    """If the quota of the server's own group cannot be read, the server's quota counts as unknown.
 
-    The quota of the group above is reported nevertheless.
+    The readable quota of the group above is reported nevertheless, because it limits the server.
     """
     tree.process(PID, "/one/two")
     tree.group("/one", 50_000, 1_000_000)

@@ -29,7 +29,7 @@ class Lab:
 
     campaign = CAMPAIGN
     block = "b02"
-    """First part (the block) of the id of the trial that is interrupted first."""
+    """Block of the trial that is interrupted first; the trial's id begins with this text."""
 
     def __init__(self, root: Path, state: str, *, repeats: int = 3, **environment: str) -> None:
         self.root = root

@@ -16,7 +16,7 @@ from own_api import free_port, run, wait_for
 pytestmark = [pytest.mark.load, pytest.mark.long, real_lab.needs("k6"), real_lab.needs_two_cpus]
 NODE = real_lab.HERE / "fakes" / "foreign_server.js"
 STRANGERS = 20
-"""Highest number of connections of other programs that the kernel may also count."""
+"""The kernel also counts connections of other programs: at most this number is tolerated."""
 
 
 @contextlib.contextmanager

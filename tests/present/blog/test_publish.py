@@ -84,7 +84,7 @@ def run(in_lab: Path) -> RunFolder:
 
 @pytest.fixture(scope="module")
 def said() -> list[str]:
-    """Return a list; `bundle` adds to it the lines that are printed while the bundle is made."""
+    """Return a list to which `bundle` adds the lines that are printed while the bundle is made."""
     return []
 
 

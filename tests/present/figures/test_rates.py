@@ -122,8 +122,8 @@ def test_the_knees_of_a_sweep_and_what_was_the_limit_beyond(tables: Tables) -> N
 def test_a_knee_belongs_to_the_first_limit_beyond_it(tables: Tables) -> None:
     """The note names the generator if it is the first limit that trials meet above the knee.
 
-    This holds even if no trial meets a limit at the rate directly above the knee, and only some
-    trials meet one at the rate after it.
+    This holds even if no trial meets a limit at the next rate above the knee, and only some trials
+    meet a limit at the second rate above the knee.
     """
     axum = swept_axum(tables)
     axum.loc[axum["rate_rps"] >= 6000, "verdict"] = "generator-bound"

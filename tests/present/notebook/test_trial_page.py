@@ -152,7 +152,7 @@ def test_a_percentile_needs_enough_requests(
 ) -> None:
     """The words give a percentile only if the trial has enough requests for it.
 
-    If the probe was not much faster than k6, the words do not say that k6's wait was not needed.
+    The words call k6's wait "not needed" only if the probe was much faster than k6.
     """
     few = with_row(case, requests=2000.0)
     said = evidence.generator_said(few)

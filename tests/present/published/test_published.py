@@ -91,8 +91,8 @@ def test_every_claim_has_worlds_and_every_source_a_claim() -> None:
 def test_only_the_servers_own_quantities_are_always_compared() -> None:
     """CPU time per request and memory are compared no matter which side was the limit.
 
-    The reason is that these two quantities measure the server's own work. For claims, no other
-    quantity is compared under any limit.
+    The reason is that these two quantities measure the server's own work. All other quantities of
+    claims are compared only under certain limits.
     """
     found = {name for name, quantity in CLAIM_QUANTITIES.items() if quantity.need is Need.WORK}
     assert found == {"server_cpu_ms_per_request", "server_rss_peak_bytes"}
@@ -240,7 +240,7 @@ DECIDED = [
         ["which framework", "axum: holds", "actix: does not hold"],
     ),
     ("rust-slightly-more-requests", World(APART, without=(("actix", "*"),)), HOLDS, []),
-    # Whether there are spikes depends on how long the windows are in which CPU use is measured.
+    # The outcome of this claim depends on the length of the windows in which CPU use is measured.
     (
         "rust-no-spikes",
         SPIKY,

@@ -1,6 +1,6 @@
 """Tests of causes: for each spike, the lab names the cause that was put into the samples.
 
-If the server was held back before the spike, the lab also says by what.
+If the server was held back before the spike, the lab also says what held it back.
 """
 
 import numpy as np

@@ -41,7 +41,7 @@ def test_a_burst_is_named_with_its_time_and_its_callers():
 def test_more_of_the_same_work_names_no_function():
     """If all functions use more CPU in a burst, no function is named.
 
-    The words then call the burst more of the same work.
+    The words then call the burst "more of the same work".
     """
     (ran,) = what_ran(timeline_of(burst_stack="main;serve"))
     assert not ran.function.stands_out

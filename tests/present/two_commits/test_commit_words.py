@@ -70,7 +70,7 @@ def test_one_outcome_for_all_quantities(rows, outcome):
     ],
 )
 def test_changes_are_of_the_quantity_itself(ratio, inverted, words):
-    """The printed change is that of the quantity itself: plus if a cost, minus if a rate gets worse.
+    """A cost that gets worse has a plus, but a rate that gets worse has a minus.
 
     If head is 1.25 times worse, a cost has risen by 25 %, but a rate has fallen by 20 %.
     """

@@ -182,7 +182,7 @@ LOOKS = {"axum": KNOWN["rust", "axum"], "gin": KNOWN["go", "gin"]}
 def test_a_server_without_a_trial_has_a_graph():
     """A server with a profile but without a trial has a flame graph.
 
-    The time of a run may have sufficed only for the profile.
+    A run has such a server if its time sufficed only for the server's profile.
     """
     names = [each.name for each in pictures.blocks(profiles_of(US), {}, LOAD, "a load", SOURCE)]
     assert names == ["gin minus axum, a load", "axum, a load", "gin, a load"]
