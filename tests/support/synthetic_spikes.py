@@ -39,8 +39,8 @@ SETTLING = (0.2, 0.4, 60.0)
 PAUSE_MS = 0.25
 """How long each garbage collection pauses the server.
 
-The CPU time of the collections is much longer than the pauses, because all CPU time of a spike above
-the usual level belongs to the collections.
+The CPU time of the collections is much longer than the pauses: all CPU time of a spike above the
+usual level belongs to the collections.
 """
 STORM_S, STORM = 16.3, 400
 """When a connection storm happens, in seconds, and how many connections are then accepted."""

@@ -78,8 +78,8 @@ def test_the_median_comes_back_from_a_probe_of_one_percent(run):
     row = run.trials.loc["b01-mixed-rates-r100"]
     probe = pd.read_parquet(run.tables / "probe" / f"{row['trial_id']}.parquet")
     assert (row["probe_hz"], row["probe_requests"]) == (1, pytest.approx(16, abs=1))
-    # The tolerance is 1 % and 0.3 ms, because an idle CPU takes time to wake. With so few requests,
-    # the CPU is often idle.
+    # The tolerance is 1 % and 0.3 ms, because an idle CPU takes time to wake, which shifts the
+    # median of so few requests.
     known = pytest.approx(STEPS_MS["p50"], abs=0.01 * STEPS_MS["p50"] + 0.3)
     assert (row["probe_p50_ms"], probe["service_ms"].quantile(0.5)) == (known, known)
 
