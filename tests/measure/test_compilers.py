@@ -1,5 +1,5 @@
-"""Tests of reading from a binary which compiler built it; the expected values come from the
-compilers themselves.
+"""Tests of finding out which compiler built a binary; the expected values come from the compilers
+themselves.
 """
 
 import re

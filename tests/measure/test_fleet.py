@@ -433,7 +433,7 @@ def emptied(machine, since_s):
 def lost(runner, role, before):
     """Wait for the end of a run that has lost a host, check its messages, and return its output.
 
-    `before` is the run's output until it noticed the loss.
+    `before` is the run's output up to the moment at which the run noticed the loss.
     """
     said = before + failed(runner)
     assert f"The host of the {role} has not responded since " in said, said

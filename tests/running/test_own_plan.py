@@ -542,8 +542,8 @@ def listening(how, address="127.0.0.1", port=0):
 def test_workers_count_as_their_parent(how):
     """If workers share the address of their parent, the parent counts as the server.
 
-    There are three ways to share the address: the workers inherit the parent's socket, they inherit
-    it and the parent then closes it, or each worker opens a socket of its own.
+    There are three ways to share the address. The workers may inherit the parent's socket, which
+    the parent keeps or closes afterwards, or each worker may open a socket of its own.
     """
     with listening(how) as (pid, port):
         wait_for(lambda: leaders("127.0.0.1", port) == [pid], 10)

@@ -1,7 +1,7 @@
 """Tests of resuming a run, which must be possible no matter how the run was interrupted.
 
-It must be refused if the conditions have changed: plan, files and machine must be the same as
-before, and sealed files must be unchanged.
+A run must not be resumed if its conditions have changed: plan, files and machine must be the same
+as before, and sealed files must be unchanged.
 """
 
 import json

@@ -173,8 +173,8 @@ def test_a_folder_that_a_killed_process_left_is_removed_by_the_next(tmp_path):
 def test_a_signal_leaves_no_half_written_folder(tmp_path, number):
     """If a signal ends `bench publish` while it draws figures, no half-written folder is left.
 
-    `env` sets the signals to their defaults. This is necessary because a shell lets its background
-    jobs ignore some signals, and programs inherit this.
+    The program `env` restores the default handling of the signals. This is necessary because a
+    shell lets its background jobs ignore some signals, and their child processes inherit this.
     """
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [

@@ -330,7 +330,7 @@ def test_the_reason_is_in_the_table_in_json_and_on_the_page(
     ],
 )
 def test_k6_times_its_own_queue_only_where_it_was_the_limit(changes, said):
-    """If k6 was the limit of a closed load, the page says that k6 times its own queue.
+    """If k6 was the limit of a closed load, the page says that k6 measured its own queue.
 
     The page does not say so if k6 was not the limit, or if k6's times cannot be compared with the
     probe's times.

@@ -1,6 +1,6 @@
 """Tests of the state of idle CPUs in names of loads.
 
-A name mentions this state only if the run has loads that differ in it.
+A name mentions this state only if the run has loads with different states.
 """
 
 import pandas as pd

@@ -1,4 +1,4 @@
-"""Tests of means in words: a mean is written with half its interval, or with its range."""
+"""Tests of means in words: a mean is written with half of its interval, or with its range."""
 
 import math
 

@@ -106,7 +106,7 @@ def test_a_quotient_is_held_to_the_last_digit():
 
 
 def assert_agree(quotients: list[Quotient], at_least: int) -> None:
-    """Check that each ratio is the quotient of its two values, and that enough were found."""
+    """Check that each ratio is the quotient of its two values, and that there are enough ratios."""
     assert [each for each in quotients if not each.agrees] == []
     assert len(quotients) >= at_least, f"only {len(quotients)} were found"
 

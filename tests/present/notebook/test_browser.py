@@ -24,7 +24,7 @@ from runner.store import find_run
 WIDTHS = (1280, 700, 390)
 THEMES = ("light", "dark")
 LEAST = {"bundle": (1, 0), "bundle report": (5, 3), "report": (5, 3)}
-"""For each page, a number of figures and a number of tables; the page must have more of both."""
+"""Numbers of figures and of tables by page; each page must have more figures and more tables."""
 PAGES = tuple(LEAST)
 
 needs_chromium = pytest.mark.skipif(

@@ -81,7 +81,7 @@ def test_the_trial_is_the_median_of_the_server_with_the_largest_difference(
 
 
 def test_one_extreme_trial_is_not_shown_for_its_server() -> None:
-    """Of a server's trials, the page shows the one whose median response time is in the middle.
+    """Of a server's trials, the page shows the trial whose median response time is the middle one.
 
     The three trials have medians of 10, 20 and 900 ms, so the trial with 20 ms is shown.
     """

@@ -127,7 +127,7 @@ def test_of_the_sample_only_what_was_measured_is_said() -> None:
     assert hashed and all(row.ours.trials == 0 for row in hashed)
     remarks = [
         remark for row in experiments for remark in row.remarks
-    ]  # the sample's loads have as many users as the published ones
+    ]  # the sample's loads have as many users as the published loads
     assert not any(
         "instead of 3,000" in remark or "did not run under this load" in remark
         for remark in remarks

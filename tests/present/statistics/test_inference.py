@@ -252,10 +252,10 @@ def test_more_trials_and_less_noise_find_smaller_ratios() -> None:
 
 
 def test_the_noise_floor_is_the_farther_end_of_an_interval() -> None:
-    """The noise floor is computed from the interval of the ratio of two labels of one server.
+    """The noise floor is computed from the ratio between two labels of one server.
 
-    It is the end of this interval that is farther from 1, as a factor above 1. It does not matter
-    which label is the numerator.
+    The end of the ratio's interval that is farther from 1 is the noise floor, written as a factor
+    above 1. It does not matter which label is the numerator.
     """
     a = sample([100, 101, 99, 102, 98])
     b = sample([103, 100, 101, 102, 101])

@@ -48,8 +48,8 @@ def test_letters_are_the_largest_sets_without_a_difference(seed):
         frozenset(n for n in names if letter in letters[n])
         for letter in set("".join(letters.values()))
     }
-    # The expected groups are the largest sets without a pair in `apart`. Find them by trying all
-    # sets.
+    # The expected groups are the largest sets without a pair in `apart`. The test finds these
+    # groups by trying all sets.
     sets = [
         frozenset(chosen) for size in range(len(names)) for chosen in combinations(names, size + 1)
     ]

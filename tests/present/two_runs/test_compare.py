@@ -34,7 +34,7 @@ def make(bare_lab: Path) -> Make:
     """Return a function that makes a run with 1 % of noise in a separate lab.
 
     The function takes the name of the run, factors by which columns of servers are multiplied, and
-    facts of the manifest. It returns the name.
+    facts of the manifest. It returns the name of the run.
     """
 
     def run(name: str, *shape: Any, **facts: Any) -> str:
