@@ -49,8 +49,8 @@ def test_spectrum_has_the_known_percentiles(tables: Tables, server: str, median:
     ((x, ms),) = lines(picture("latency-spectrum", tables), 0, server)
     known = lognorm(synthetic_run.SIGMA, scale=median).ppf(1 - 1 / x)
     assert np.allclose(ms, known, rtol=0.01)
-    # The trial with the fewest requests has 264,600. The line ends at the percentile beyond which 100 of
-    # them lie: 1 - 100/264600 = 99.962 %.
+    # The trial with the fewest requests has 264,600. The line ends at the percentile beyond which
+    # 100 of these requests lie: 1 - 100/264600 = 99.962 %.
     assert 99.95 < 100 - 100 / x[-1] <= 100 - 100 * 100 / 264_600
 
 
