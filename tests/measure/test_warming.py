@@ -1,5 +1,4 @@
-"""Tests of two numbers that depend on the warm-up: the probe's rate, and the users of an open load.
-"""
+"""Tests of the probe's rate and of an open load's users: both depend on the warm-up."""
 
 import json
 
