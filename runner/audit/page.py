@@ -28,7 +28,10 @@ SHARED = "Several subjects"
 """Title of the table of findings that are not about one subject."""
 MOST_SUBJECTS = 20
 MOST_FIXES = 10
-"""A page says what to fix in at most MOST_SUBJECTS tables, with at most MOST_FIXES rows each."""
+"""A page has a table of fixes for each of at most MOST_SUBJECTS subjects.
+
+Each table has at most MOST_FIXES rows.
+"""
 HARD = ("Little's law", "percentiles", "counts")  # checks that every measured trial must pass
 
 

@@ -66,11 +66,10 @@ TOGETHER = 0.9
 longest-running generator runs.
 """
 APART_NS = 150_000_000
-"""The longest-running generator may run alone, or beside only some of the other generators, for at
-most this time.
+"""A load that breaks the rule of TOGETHER is still accepted if, for at most this time, the
+longest-running generator ran without all the others beside it.
 
-Programs take tens of milliseconds to start and to end. In a short load, this alone would break the
-rule of TOGETHER. So a load breaks the invariant only if it exceeds both limits.
+Programs take tens of milliseconds to start and to end, which is a large share of a short load.
 """
 UNDER_WAY = 0.5
 """On average, at least this share of wrk's connections must have a request under way.

@@ -206,7 +206,7 @@ class Engines:
 
 @dataclass(frozen=True)
 class ProcessEntry:
-    """The entry of a process that leads a session (setsid(2)).
+    """A ledger's entry for a process that leads a session (setsid(2)).
 
     The entry covers all processes of the session.
     """
@@ -227,7 +227,7 @@ class ProcessEntry:
 
 @dataclass(frozen=True)
 class GroupEntry:
-    """The entry of a control group that the lab created."""
+    """A ledger's entry for a control group that the lab created."""
 
     kind: ClassVar[str] = "cgroup"
     path: str
@@ -245,7 +245,7 @@ class GroupEntry:
 
 @dataclass(frozen=True)
 class FolderEntry:
-    """The entry of a temporary folder."""
+    """A ledger's entry for a temporary folder that the lab made."""
 
     kind: ClassVar[str] = "folder"
     path: str
@@ -264,7 +264,7 @@ class FolderEntry:
 
 @dataclass(frozen=True)
 class ContainerEntry:
-    """The entry of a container, by the container's full id."""
+    """A ledger's entry for a container, by the container's full id."""
 
     kind: ClassVar[str] = "container"
     id: str

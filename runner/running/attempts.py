@@ -85,9 +85,9 @@ def run_trials(
 
     Return a sentence for each failed trial. `execute` makes an attempt (default: `run_unit`).
 
-    The run may end early because the user interrupts it, or because the machine makes it impossible
-    to continue (the engine stopped responding, a disk is full). Then say how to resume the run, if
-    it can be resumed, and raise KeyboardInterrupt or LabError.
+    If the user interrupts the run, raise KeyboardInterrupt. If the machine makes it impossible to
+    continue (the engine stopped responding, a disk is full), raise LabError. In both cases the user
+    is told how to resume the run, if it can be resumed.
     """
     machine.raise_open_files()
     report.plan(trials)

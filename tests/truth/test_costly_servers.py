@@ -112,7 +112,7 @@ export default () => http.get('URL');
 
 
 def stock_k6_p50_ms(folder: Path, url, costly):
-    """Return the median response time (ms) that an unchanged k6 alone reports for an open load."""
+    """Return the median response time (ms) of an open load, as k6 reports it without the lab."""
     script = folder / "stock.js"
     summary = folder / "stock.json"
     text = STOCK.replace("RATE", str(costly.open_rps)).replace("SECONDS", str(costly.open_s))

@@ -232,9 +232,10 @@ def answer_table(story: Story) -> list[Block]:
 
 @dataclass(frozen=True)
 class _Ahead:
-    """The ratios by which the server `base` is ahead of the other servers.
+    """How far the server `base` is ahead of each other server.
 
-    `times` contains, for each other server, the requests/s of the base divided by the server's.
+    `times` maps the name of each other server to a ratio as text: the requests/s of `base` divided
+    by the requests/s of that server.
     """
 
     base: str

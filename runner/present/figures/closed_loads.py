@@ -310,11 +310,11 @@ def requests_over_time(tables: Tables) -> Chart:
         Axis("requests/s", "requests per second", "/s"),
         slices.words(trials),
         "throughput",
-        key="Pale: the server was not the limit in every trial; do not rank.",
+        key="Pale: in at least one trial, the server was not the limit; do not rank.",
         nothing="The throughput table has no requests of this load.",
         statistic="median of the trials over time; rate: their mean, in brackets the line from "
         "lowest to highest",
-        pale="Pale lines must not be ranked: the server was not the limit in every trial.",
+        pale="Pale lines must not be ranked: in at least one trial, the server was not the limit.",
         facts=(Fact("rate", lambda rows: float(rows["rate_rps"].max()), "/s", ends_of="y"),),
         draw=Shared(left_in=1.12, apart=True, mark=slices.solid_band, finish=_rate_axes),
     )

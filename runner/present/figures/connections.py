@@ -38,14 +38,14 @@ NEW_CONNECTIONS = "Close: a new connection for each request."
 def requests(tables: Tables) -> Chart:
     """Return the chart of requests/s by connections.
 
-    A point is hollow and pale if the server was not the limit in every trial.
+    A point is hollow and pale if, in at least one trial, the server was not the limit.
     """
     y = Axis("requests/s", "requests per second", "/s")
     key = (
         "Filled: the server was the limit in every repeat, so its rates can be ranked. Hollow, "
         "pale: it was not."
     )
-    pale = "Pale points must not be ranked: the server was not the limit in every trial."
+    pale = "Pale points must not be ranked: in at least one trial, the server was not the limit."
     return _matrix(
         tables,
         "requests per second",

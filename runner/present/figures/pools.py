@@ -31,14 +31,14 @@ SIZES = Axis("pool size (evenly spaced)", "the size of the server's pool of conn
 def inserts_by_pool_size(tables: Tables) -> Chart:
     """Return the chart of requests/s by pool size.
 
-    A point is hollow and pale if the server was not the limit in every trial.
+    A point is hollow and pale if, in at least one trial, the server was not the limit.
     """
     y = Axis("inserts/s", "inserts per second", "/s")
     key = (
         "Filled: the server was the limit in every trial, so its rates can be ranked. Hollow, "
         "pale: it was not."
     )
-    pale = "Pale points must not be ranked: the server was not the limit in every trial."
+    pale = "Pale points must not be ranked: in at least one trial, the server was not the limit."
     fact = extreme(SIZES, y, "highest rate")
     return _by_pool_size(
         tables, "served_rps", "Inserts per second by pool size", y, key, fact, pale

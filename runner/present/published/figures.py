@@ -61,9 +61,9 @@ def beside_ours(tables: Tables) -> Chart:
         groups[group] = groups.pop(group)  # restore the order of the published numbers
     own = sum(not mark.hollow for each in known for mark in each.row.marks)
     key = (
-        "Right of 1 Rust is ahead: it does more, or takes less. Diamond: published. Dot: this run, "
-        "with its 95 % interval. Hollow, grey: by what limited the trials, the ratio is not the "
-        "servers'. Numbers: published → here."
+        "Right of 1, Rust is ahead: it does more, or takes less. Diamond: published. Dot: this "
+        "run, with its 95 % interval. Hollow grey dot: the ratio does not describe the servers, "
+        "for example because the generator was the limit. Numbers: published → here."
     )
     head = (
         "Forest plot on a logarithmic axis: by how much a Rust server is ahead of a Go server, in "

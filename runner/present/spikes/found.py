@@ -187,8 +187,8 @@ class Track:
 def track(samples: pd.DataFrame, duration_s: float, slices: float = 1) -> Track:
     """Return the CPU use of one subject in one trial, and its spikes.
 
-    `samples` are the subject's rows of the resources table. `slices` is the number of slices into
-    which the load was divided; NaN (unknown) means that it was not divided.
+    `samples` are the subject's rows of the resources table. `slices` is the number of slices
+    that make up the load. It is 1 or NaN if the load was not divided into slices.
     """
     found = stand_out(inside(samples, "cpu_pct", duration_s), FLOOR_PCT)
     return replace(found, slice_s=duration_s / slices) if slices > 1 else found

@@ -26,7 +26,8 @@ from runner.present.spikes.ran_words import ran_words, short_function
 from runner.present.statistics.stats import Floats
 
 NO_TIMELINE = (
-    "This run has no timeline: measure with `--profile` a load of 5 s or more in one piece."
+    "This run has no timeline. `bench run --profile` records one for a load that is not divided "
+    "into slices, lasts for a fixed time of 5 s or more, and does not change its rate."
 )
 RECORDED = "perf recorded this load without a break, so the load is in no comparison."
 KEY = (
