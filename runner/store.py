@@ -664,12 +664,24 @@ def find_run(run: str) -> RunFolder:
     found = RunFolder(folder)
     found.manifest()  # raises LabError for an invalid manifest, before any work
     for path in folder.rglob("*"):
-        if not (path.is_dir() or path.is_file()) or path.is_symlink():
+        if _is_link_or_device(path):
             raise LabError(
                 f"{path} is a link or a device, but a run may contain only regular files: "
                 "remove it."
             )
     return found
+
+
+def _is_link_or_device(path: Path) -> bool:
+    """Return True if a path is neither a folder nor a regular file.
+
+    A path that no longer exists was a temporary file of a process that writes into the run now.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return False
+    return not (stat.S_ISDIR(mode) or stat.S_ISREG(mode))
 
 
 def figures_folder(run: RunFolder) -> Path:

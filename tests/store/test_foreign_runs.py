@@ -203,6 +203,14 @@ def test_a_link_in_a_run_is_refused(lab, target):
         find_run("theirs")
 
 
+def test_a_temporary_file_that_vanishes_is_no_fault_of_a_run(lab, monkeypatch):
+    """Another process, which writes into the run, removes a file just after the file was listed."""
+    listed = list(lab.rglob("*"))
+    vanished = lab / "tables" / ".t1.parquet.tmp"
+    monkeypatch.setattr(Path, "rglob", lambda *_: [*listed, vanished])
+    assert find_run("theirs").path == lab
+
+
 @pytest.mark.fault("a pipe in the place of a manifest", "refused at once")
 @pytest.mark.fault("a manifest of gigabytes", "refused before it is read")
 def test_a_pipe_is_no_wait_and_a_huge_file_is_not_read(lab):
