@@ -421,25 +421,28 @@ def _claim_words(story: Story, judged: Judged) -> str:
     published = f"Published in “{source}”" if source else "Published"
     return (
         f"{published}: {judged.claim.says} Here: {judged.outcome_words}. Measured: "
-        f"{_measured_words(judged)}{_load_words(story, judged)}; claimed: "
-        f"{judged.claim.range_words}."
+        f"{_with_load(story, judged)}; claimed: {judged.claim.range_words}."
     )
 
 
-def _load_words(story: Story, judged: Judged) -> str:
-    """Return the load under which a claim was judged, in brackets.
+def _with_load(story: Story, judged: Judged) -> str:
+    """Return the measured ratios of a claim, followed by the load under which it was judged.
 
-    If the claim was judged under several loads, return the number of loads. Return an empty text if
-    the two sides of a comparison had different loads, because the claim itself then names these
-    loads.
+    If the claim was judged under several loads, their number follows. No load follows if the two
+    sides of a comparison had different loads, because the claim itself then names these loads.
     """
+    measured = _measured_words(judged)
     sides = [{cell.load for cell in part.cells} for part in judged.compared]
     if any(len(loads) != 1 for loads in sides):
-        return ""
+        return measured
     loads = set.union(*sides)
     if len(loads) == 1:
-        return f" ({story.phrase_of(loads.pop())})"
-    return f" (under {len(loads)} loads)"
+        return f"{measured} ({story.phrase_of(loads.pop())})"
+    under = f"under {len(loads)} loads"
+    counted = measured.removesuffix(" comparisons)")
+    if counted != measured:
+        return f"{counted} comparisons {under})"
+    return f"{measured} ({under})"
 
 
 def _measured_words(judged: Judged) -> str:
