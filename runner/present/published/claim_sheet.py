@@ -28,9 +28,9 @@ CLAIM_IN = 2.3  # width for the claim
 PUBLISHED_IN = 0.95  # width for the published range
 HERE_IN = 0.95  # width for the measured ratios
 OUTCOME_IN = 1.15  # width for the outcome
-ROW_IN = 0.1  # padding of a row beyond its text
+ROW_IN = 0.06  # padding of a row beyond its text
 HEAD_IN = 0.3  # height of the columns' headings
-BETWEEN_IN = 0.14  # distance between claims with different outcomes
+BETWEEN_IN = 0.1  # distance between claims with different outcomes
 NARROWEST = 1.25  # the axis extends at least to this factor and its inverse
 WIDEST = 8.0  # the axis extends at most to this factor and its inverse
 EDGE = 0.05  # share of the axis left free at both ends
@@ -198,7 +198,7 @@ def _draw(ax: Axes, row: ClaimRow, top: float) -> None:
         middle,
         right - left,
         left=left,
-        height=row.height_in - 0.08,
+        height=row.height_in - 0.05,
         color=style.GRID,
         lw=0,
         zorder=0.5,

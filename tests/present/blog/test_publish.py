@@ -217,7 +217,7 @@ def test_the_sample_is_told_in_a_post(tmp_path):
     made = publish(RunFolder(ROOT / "data" / "sample"), tmp_path / "out", print, figures={})
     text = (made.folder / "post.md").read_text()
     page = soup((made.folder / "index.html").read_text())
-    assert page.h1.get_text() == "k6 said 487 ms. A second client waited 0.368 ms."
+    assert page.h1.get_text() == "k6 said 240 ms. A second client waited 0.253 ms."
     assert [heading.get_text() for heading in page.find_all("h2")] == [
         "What surprised",
         "Which server does more",

@@ -46,7 +46,7 @@ def test_loads_that_differ_in_idle_cpus_have_different_names(tmp_path):
     assert sealed.groupby("load")["idle"].nunique().eq(1).all()
 
 
-def test_the_sample_says_once_that_idle_cpus_slept():
+def test_the_sample_says_once_that_idle_cpus_were_kept_awake():
     tables = tables_of("sample")
     assert not tables.trials["load"].str.contains("idle").any()
-    assert "left to sleep" in captions.manifest_facts(tables.manifest)["Idle CPUs"]
+    assert captions.manifest_facts(tables.manifest)["Idle CPUs"] == "kept awake"
