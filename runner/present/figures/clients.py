@@ -86,7 +86,7 @@ def two_clients(case: Case) -> Chart:
     caption = captions.caption(case.tables, words)
     heading = (
         f"{case.row['server']}, {case.row['workload']}",
-        f"{captions.load_words(case.frame)}: response times as each client measured them",
+        f"{captions.load_words(case.frame)}: what each client measured",
     )
     dots = ", and each request of the probe as a dot" if len(seen) else ""
     over_time_words = f"{tool}'s median of each second as a line{dots}"
