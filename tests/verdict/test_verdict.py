@@ -400,7 +400,11 @@ VERDICTS = [
         "inconclusive",
         "it is not known whether a CPU quota held the server back",
     ),
-    (evidence(throttled_share=None, server_share=0.95), "server-bound", "back is not known"),
+    (
+        evidence(throttled_share=None, server_share=0.95),
+        "server-bound",
+        "it is not known whether a CPU quota",
+    ),
     (
         evidence(server_share=0.98, share=0.5, cores=0.5, generator_share=0.9),
         "inconclusive",

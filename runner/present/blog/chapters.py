@@ -42,7 +42,7 @@ from runner.verdict.limits import Limit
 
 MOST_SERVERS = 10
 """The table that compares servers has at most this many rows."""
-MOST_CLAIMS = 6
+MOST_CLAIMS = 5
 """A post lists at most this many claims one by one."""
 MOST_SENTENCES = 3
 """A post begins with at most this many paragraphs on the result of the run."""
@@ -207,7 +207,7 @@ def answer_table(story: Story) -> list[Block]:
     if timed:
         sustained_load = str(next(iter(timed.values()))["load"])
         sustained_words = story.phrase_of(sustained_load)
-        words.append(f"Response times (last column) are of another load: {sustained_words}.")
+        words.append(f"Response times, of another load: {sustained_words}.")
     if any(NOT_LOADED in row.values() for row in rows):
         words.append(f"{NOT_LOADED}: the run has no such load of this server.")
     if not is_timed.all():

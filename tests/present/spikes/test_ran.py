@@ -101,7 +101,7 @@ def test_a_run_tells_what_its_spikes_ran(run):
     (timeline,) = read_timelines(RunFolder(run))
     ran = what_ran(timeline)
     said = ran_words(ran[0])
-    assert said.startswith("Spike 1 (6.00 s, 0.50 s long) has ")
+    assert said.startswith("Spike 1 (at 6.00 s, 0.50 s long) took ")
     assert said.endswith(" % of it in sweep_pages, which did not run around it.")
     assert "1 spike in 11" in timeline_words(timeline, ran, "a load")
 

@@ -377,7 +377,7 @@ def twins() -> list[np.ndarray]:
     between = (
         wide.xs("gin-b", axis=1, level="server") - wide.xs("gin", axis=1, level="server")
     ).dropna()
-    return [of_load.to_numpy() for _, of_load in between.groupby("load") if len(of_load) >= 5]
+    return [of_load.to_numpy() for _, of_load in between.groupby("load") if len(of_load) >= 2]
 
 
 def resampled(twins: list[np.ndarray], injected: float, sessions: int, seed: int) -> np.ndarray:

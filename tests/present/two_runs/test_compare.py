@@ -403,7 +403,8 @@ def test_a_regression_is_found_with_its_run_and_size(weeks):
     for ((change,),) in ((course.changes,) for course in changed):
         assert change.at == 5 and change.worse and change.ratio == pytest.approx(1.2, rel=0.02)
     assert found.regressions == changed
-    assert f"gin, {LOAD}: CPU ms/request is 1.2" in " ".join(history.findings(found))
+    said = " ".join(history.findings(found))
+    assert f"gin, {LOAD}: since run 5 (2026-03-05), CPU ms/request is 1.2" in said
     chart = history.timeline(found)
     assert chart.frame.loc[chart.frame["changed"], "x"].eq(5).all() and chart.frame[
         "changed"
