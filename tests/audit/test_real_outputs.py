@@ -154,10 +154,7 @@ def test_times_that_hardly_vary_agree_by_rounding() -> None:
     text = text.replace("0.89ms", "0.01ms")
     assert audit(read(text)).findings == ()
     spread = audit(read(text.replace("1.98ms", "1.50ms").replace("  2.00ms", "  1.80ms"))).findings
-    assert (
-        "one column may be a copy of the other"
-        in {each.says.split(": ")[-1] for each in spread}.pop()
-    )
+    assert any("one column may be a copy of the other" in each.says for each in spread)
 
 
 def test_a_short_run_of_wrk2_is_open_without_a_calibration() -> None:

@@ -45,8 +45,8 @@ def ratios(tables: Tables) -> Chart:
         return empty(title, few if is_sealed(tables.trials).any() else none)
     groups = _groups(known, identities(tables.trials))
     text = (
-        "Each mark is the ratio under a load, with its 95 % interval: right of 1, the server that "
-        "the heading names is ahead, because it does more or takes less."
+        "A mark for each load, with its 95 % interval: right of 1, the server that the heading "
+        "names is ahead, because it does more or takes less."
     )
     marks = sum(len(row.marks) for rows in groups.values() for row in rows)
     return forest.forest(

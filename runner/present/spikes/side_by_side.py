@@ -85,7 +85,7 @@ def side_by_side(tables: Tables) -> Chart:
             )
         )
     words = (
-        "One trial of each server. Shaded: its CPU spikes, several windows in a row above the "
+        "One trial of each server, with its CPU spikes shaded: several windows in a row above the "
         "server's usual use."
     )
     sentences = _sentences(shown)

@@ -75,7 +75,8 @@ def us(value: Microseconds) -> str:
     """Return a value in µs with its interval as text: `8.41 ± 1.20`."""
     if math.isnan(value.low):
         return number(value.mean)
-    return f"{value.mean:.2f} ± {(value.high - value.low) / 2:.2f}"
+    digits = 2 if value.mean < 100 else 1
+    return f"{value.mean:.{digits}f} ± {(value.high - value.low) / 2:.{digits}f}"
 
 
 def categories_table(profiles: Sequence[ServerProfile]) -> pd.DataFrame:
@@ -108,7 +109,9 @@ def events_table(profiles: Profiles, load: str) -> pd.DataFrame:
 
 
 def _per_request(value: float) -> str:
-    return "0" if value < 0.0005 else f"{value:.3f}"
+    if value < 0.0005:
+        return "0"
+    return f"{value:.3f}" if value < 10 else f"{value:.2f}"
 
 
 def _event_words(event: str) -> str:
