@@ -263,7 +263,7 @@ def test_a_server_that_dies_fails_its_trial_and_later_ones(root):
             root, "--vus", "4", "--iterations", "4000", "--repeats", "2", url=server.url, code=1
         )
     first, second = (record["error"] for record in made.records)
-    assert "the server lived through the load (it ended)" in first
+    assert "the server lived through the load (the server ended)" in first
     assert "is no longer the one with which the run began" in second
 
 

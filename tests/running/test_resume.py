@@ -194,7 +194,7 @@ OTHERS = {
         {"placement": {"server": [97], "generator": [98]}},
         "its CPU placement has changed since the run began",
     ),
-    "idle CPUs": ({"idle": "both"}, "its idle CPUs was both when it began"),
+    "idle CPUs": ({"idle": "both"}, "its idle CPUs was both when the run began"),
     "binary": (
         {"artifacts": {"fake": "a" * 64}},
         f"the binary of fake has changed since the run began ({'a' * 19} then, None now)",
