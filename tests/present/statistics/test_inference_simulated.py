@@ -374,10 +374,18 @@ def twins() -> list[np.ndarray]:
     wide = rows.assign(load=load, log=np.log(rows["rps"])).pivot_table(
         index=["load", "session"], columns=["place", "server"], values="log"
     )
-    between = (
-        wide.xs("gin-b", axis=1, level="server") - wide.xs("gin", axis=1, level="server")
-    ).dropna()
-    return [of_load.to_numpy() for _, of_load in between.groupby("load") if len(of_load) >= 2]
+    between = wide.xs("gin-b", axis=1, level="server") - wide.xs("gin", axis=1, level="server")
+    between = between[between.notna().sum(axis=1) >= 2]
+    return [
+        np.array([_without_gaps(session) for session in of_load.to_numpy()])
+        for _, of_load in between.groupby("load")
+        if len(of_load) >= 5
+    ]
+
+
+def _without_gaps(session: np.ndarray) -> np.ndarray:
+    """Return a session whose left-out places are filled by repeating the places that were kept."""
+    return np.resize(session[~np.isnan(session)], session.size)
 
 
 def resampled(twins: list[np.ndarray], injected: float, sessions: int, seed: int) -> np.ndarray:
