@@ -375,7 +375,8 @@ def _medians_words(story: Story) -> str:
     if len(published_ms) < 2 or len(ours_ms) < 2:
         return ""
     tool = story.case.tool
-    shortest, *_, longest = sorted(published_ms.values())
+    shortest = min(published_ms.values())
+    longest = max(published_ms.values())
     apart_pct = 100 * (longest / shortest - 1)
     names = captions.joined(list(published_ms))
     ours = [
@@ -383,7 +384,9 @@ def _medians_words(story: Story) -> str:
         for name in sorted(ours_ms, key=lambda each: ours_ms[each])
     ]
     sustained_ms = {name: float(timed[name]["p50_ms"]) for name in ours_ms}
-    fastest, *_, slowest = sorted(sustained_ms, key=lambda name: sustained_ms[name])
+    by_median = sorted(sustained_ms, key=lambda name: sustained_ms[name])
+    fastest = by_median[0]
+    slowest = by_median[-1]
     return (
         f"The published medians of {names} under this load, {shortest:.1f} and {longest:.1f} ms, "
         f"differ by {apart_pct:.1f} %. Here {tool}'s medians are {captions.joined(ours)}. Ours are "
