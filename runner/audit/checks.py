@@ -38,8 +38,9 @@ TIMEOUTS_MS = (1_000, 2_000, 5_000, 8_000, 10_000, 15_000, 20_000, 30_000, 60_00
 UNCERTAIN = {
     "wrk": "; with wrk this is the mean, which includes requests that were never sent",
     "oha": (
-        ", unless oha sent several requests at once over each connection (`-p` with HTTP/2): "
-        "then give --depth"
+        ", unless oha sent several requests at once over each connection (`-p` with HTTP/2: then "
+        "give --depth), or counted the time that requests waited for a connection "
+        "(--latency-correction)"
     ),
 }
 """Reasons why a tool's report may show more requests under way than connections, by tool."""

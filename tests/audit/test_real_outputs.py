@@ -37,6 +37,40 @@ def sample(name: str) -> str:
     return (SAMPLES / "audit" / name).read_text()
 
 
+# --- oha ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unit", ["us", "min", "hour"])
+def test_oha_s_times_are_read_in_every_unit(unit: str) -> None:
+    """The reference server answers after 5 ms, so five connections carry less than 1,000/s."""
+    (row,) = read(sample(f"oha-{unit}.txt")).to_dict("records")
+    half_ms = {"us": 0.00000005, "min": 3.0, "hour": 180.0}[unit]
+    assert row["resolution_ms"] == pytest.approx(half_ms)
+    for name in ("min_ms", "mean_ms", "p50_ms"):
+        assert row[name] == pytest.approx(5.2, abs=half_ms + 0.3)
+    took_s = row["requests"] / row["rate"]
+    assert row["duration_s"] == pytest.approx(took_s, abs=row["duration_slack_s"] + 0.001)
+    assert row["requests"] == 500 and 900 < row["rate"] < 1000
+
+
+def test_the_text_and_the_json_of_oha_say_the_same() -> None:
+    both = [read(sample(f"oha-z.{kind}")).iloc[0] for kind in ("txt", "json")]
+    for row in both:
+        assert row["requests"] == pytest.approx(row["rate"] * row["duration_s"], rel=0.01)
+        assert (row["errors"], row["unfinished"]) == (0, 8)
+        assert row["answer_bytes"] == pytest.approx(27.5, abs=0.5)
+        assert row["p50_ms"] == pytest.approx(5.15, abs=0.1)
+
+
+def test_waiting_that_oha_counted_is_named_as_a_reason() -> None:
+    """With `--latency-correction`, a response time contains the wait for a free connection."""
+    rows = read(sample("oha-over-corrected.txt"), connections=2)
+    (found,) = grave(rows)
+    assert found.severity is Severity.SUSPICIOUS
+    assert "--latency-correction" in found.says
+    assert grave(read(sample("oha-over.txt"), connections=2)) == []
+
+
 # --- loads that failed ----------------------------------------------------------------------------
 
 
@@ -67,6 +101,9 @@ def test_a_load_without_good_answers_has_no_rate(path: Path) -> None:
         ("h2load-warm.txt", r"finished in 3\.00s, 25242", "finished in 3.00s, 16828", "counts"),
         ("h2load-timed.txt", r"30\.12ms", " 2.12ms", "percentiles"),
         ("h2load-h2.txt", r"in 671\.38ms", "in 335.69ms", "counts"),
+        ("oha.txt", r"Total:\t.* ms", "Total:\t500.0000 ms", "counts"),
+        ("oha-us.txt", r"99\.00% in .*", "99.00% in 5.0000 us", "percentiles"),
+        ("oha-min.txt", r"Requests/sec:\t.*", "Requests/sec:\t2000.0", "counts"),
     ],
 )
 def test_a_fault_planted_in_a_sound_report_is_found(

@@ -62,7 +62,7 @@ def oha(data: JsonObject, source: str) -> Iterator[Row]:
         "requests": plus(counted(codes), failed, unfinished),
         "errors": plus(wrong(codes), failed),
         "unfinished": unfinished,
-        "bytes_per_s": summary.get("sizePerSec"),
+        "bytes_per_s": summary.get("sizePerSec") if codes else None,
         "answer_bytes": summary.get("sizePerRequest"),
     }
 

@@ -167,8 +167,11 @@ def _numbers(patterns: Mapping[str, str], text: str) -> Row:
     return {column: value for column, value in found.items() if value is not None}
 
 
+_UNIT = "secs?|ms|us|µs|ns|min|hr|s|m|h"
+"""Pattern of the units of printed times."""
+_TIME = rf"\s+([\d.]{{1,24}}\s*(?:{_UNIT})?)"
 QUANTILE = re.compile(
-    r"^\s+([\d.]{1,8})\s*%{1,2}\s+(?:in\s+)?([\d.]{1,20})\s?(secs?|ms|us|µs|ns|s|m)?\s*$", re.M
+    rf"^\s+([\d.]{{1,8}})\s*%{{1,2}}\s+(?:in\s+)?([\d.]{{1,24}})\s?({_UNIT})?\s*$", re.M
 )
 """A printed line with a percentile: the percentage, the time, and its unit."""
 
@@ -194,14 +197,10 @@ def _in_table(text: str, heading: str, label: str) -> dict[str, str]:
     return dict(zip(re.split(r"\s{1,20}", names.strip()), values.split(), strict=False))
 
 
-def _coarsest_ms(text: str, pattern: str) -> float:
-    """Return the largest rounding error, in ms, of the times that a pattern finds.
-
-    The times are in seconds. The largest error is half a unit of the last digit of the time with
-    the fewest decimals.
-    """
-    digits = [len(each.partition(".")[2]) for each in re.findall(pattern, text, re.M)]
-    return 500 * 10.0 ** -min(digits) if digits else 0.0
+def _coarsest_ms(text: str) -> float:
+    """Return the largest rounding error, in ms, of the mean, shortest and longest printed time."""
+    times = re.findall(rf"^\s*(?:Average|Fastest|Slowest):{_TIME}", text, re.M)
+    return max((half_a_digit("mean_ms", each) for each in times), default=0.0)
 
 
 # --- wrk and wrk2 ---------------------------------------------------------------------------------
@@ -255,7 +254,6 @@ def wrk(text: str, source: str) -> Iterator[Row]:
 
 # --- hey, oha, ghz: a summary, quantiles, answers by status ---------------------------------------
 
-_TIME = r"\s+([\d.]{1,20}\s*(?:secs?|ms|us|µs|s)?)"
 SUMMARY = {
     "rate": r"^\s*Requests/sec:\s*([\d.]{1,20})",
     "mean_ms": rf"^\s*Average:{_TIME}",
@@ -298,17 +296,21 @@ def _is_good(code: str) -> bool:
 def hey(text: str, source: str) -> Iterator[Row]:
     """Yield the row of the output of hey, which prints times in seconds with four decimals."""
     size = _first(r"^\s*Size/request:\s+([\d.]{1,20}) bytes", text)
-    resolution_ms = _coarsest_ms(text, r"^\s*(?:Average|Fastest|Slowest):\s+([\d.]{1,20}) secs")
     yield _with_summary(text, source, "hey") | {
         "answer_bytes": size,
-        "resolution_ms": resolution_ms,
+        "resolution_ms": _coarsest_ms(text),
     }
 
 
 def oha(text: str, source: str) -> Iterator[Row]:
-    """Yield the row of the output of oha."""
-    resolution_ms = _coarsest_ms(text, r"^\s*(?:Average|Fastest|Slowest):\s+([\d.]{1,20}) secs?\b")
-    yield _with_summary(text, source, "oha") | {"resolution_ms": resolution_ms}
+    """Yield the row of the output of oha.
+
+    oha prints all times in one unit, from ns to hours, which depends on the longest response time.
+    """
+    yield _with_summary(text, source, "oha") | {
+        "answer_bytes": _first(r"^\s*Size/request:\s+([\d.]{1,20} [KMGT]?i?B)\s*$", text),
+        "resolution_ms": _coarsest_ms(text),
+    }
 
 
 def ghz(text: str, source: str) -> Iterator[Row]:

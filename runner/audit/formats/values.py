@@ -70,9 +70,11 @@ MAY_BE_ZERO = (
 )
 POSITIVE = tuple(name for name in NUMBERS if name not in MAY_BE_ZERO)
 MS = {
-    **{"ns": 1e-6, "ms": 1.0, "m": 6e4, "h": 3.6e6},
+    **{"ns": 1e-6, "ms": 1.0},
     **dict.fromkeys(("us", "µs", "μs"), 1e-3),
     **dict.fromkeys(("s", "sec", "secs"), 1e3),
+    **dict.fromkeys(("m", "min"), 6e4),
+    **dict.fromkeys(("h", "hr"), 3.6e6),
 }
 PREFIXES = {
     "": 1,
