@@ -93,9 +93,11 @@ def examine_hosts(hosts: Hosts, say: Callable[[str], None]) -> list[Diagnosis]:
                     f"trip takes {short_number(fleet.transfer.round_trip_ns / 1e6)} ms"
                 )
                 found.append(Diagnosis("network", "ok", text))
-            say("Starting perf on the host of the server …")
-            refused = refusal_of(fleet.server, book)
-            found.append(replace(examine_perf(refused), subject=f"{fleet.server.role}: perf"))
+            for place in dict.fromkeys((fleet.server, fleet.database)):
+                say(f"Starting perf on the host of the {place.role} …")
+                found.append(
+                    replace(examine_perf(refusal_of(place, book)), subject=f"{place.role}: perf")
+                )
             fleet.idle.ask("polling")
             awake = "can be kept awake on every host"
             problem = fleet.idle.problem
@@ -220,7 +222,7 @@ def _permitted() -> list[Diagnosis]:
 
 def examine_perf(refused: str | None) -> Diagnosis:
     """Return the diagnosis of profiling; `refused` is the reason why servers cannot be profiled."""
-    words = "servers can be profiled (`bench run --profile`)"
+    words = "servers and databases can be profiled (`bench run --profile`)"
     return judged("perf", refused is None, words, refused or "")
 
 

@@ -137,10 +137,11 @@ class Fleet:
         self.hosts = hosts
         self.places = places
         self.server = places[hosts.server]
+        self.database = places[hosts.database]
         self.transfer = self._measured_transfer()
         self.idle = FleetIdle(places)
         self.engine = DockerEngine(
-            self.server, places[hosts.database], ledger, "the hosts file names its engines"
+            self.server, self.database, ledger, "the hosts file names its engines"
         )
         self._taken: int | None = None
         """Number of CPUs that the server and its database use on the server's host.
@@ -161,7 +162,7 @@ class Fleet:
         return Sites(
             self.server.station,
             tuple(place.station for place in generators),
-            places[hosts.database].station,
+            self.database.station,
             places[hosts.probe].station,
             {place.role: self._others_cpus(place) for place in places.values()},
             tuple(
@@ -213,9 +214,8 @@ class Fleet:
                 "generators to another host."
             )
         generator = self.places[hosts.generators[0]]
-        database = self.places[hosts.database]
-        free = cpus[server_cpus : self._taken] if together else database.cpus
-        machines = tuple(map(self._machine, (self.server, generator, database)))
+        free = cpus[server_cpus : self._taken] if together else self.database.cpus
+        machines = tuple(map(self._machine, (self.server, generator, self.database)))
         return Placement(
             cpus[:server_cpus], self._others_cpus(generator), free[:database_cpus], hosts=machines
         )

@@ -5,19 +5,22 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from runner.measure.engine import UNKNOWN_PID
 from runner.measure.loading import Bench
 from runner.measure.perf import Perf, need_perf
 from runner.measure.session import Observed
-from runner.model import LabError
+from runner.model import CannotGoOnError, LabError
 from runner.profiled import DATABASE_STACKS, EVENTS, STACKS, kind_of
 from runner.store import raw_name
 
+if TYPE_CHECKING:
+    from runner.measure.fleet import Fleet
+
 
 class Recorder(Protocol):
-    """perf on the server's host: `perf.Perf`, or `profiler.FarPerf` on another host."""
+    """perf on one host: `perf.Perf` on this machine, or `profiler.FarPerf` on another host."""
 
     def recording(self, pid: int, out: Path) -> AbstractContextManager[None]:
         """Record the call stacks of a process and its descendants, as `Perf.recording` does."""
@@ -30,40 +33,37 @@ class Recorder(Protocol):
 class Profiling:
     """Runs perf during the loads of a profile's slices."""
 
-    perf: Recorder
+    of_server: Recorder
+    of_database: Recorder | None
+    """perf on the host of the database; None if that host refuses perf."""
+    database_refusal: str | None = None
+    """A sentence that says why the database cannot be profiled; None if it can be profiled."""
     session: str = ""
     """Name of the profile's session. The name determines what is observed in each slice."""
-    with_database: bool = True
-    """False if the database runs on another host than the server, so that perf cannot record it."""
 
     @classmethod
     @contextlib.contextmanager
     def opened(cls, bench: Bench) -> Iterator["Profiling"]:
-        """Yield a Profiling of the servers of `bench`.
+        """Yield a Profiling of the servers of `bench`, and of their databases.
 
-        On another host, perf runs in a container, which is removed on leaving. Raise LabError with
-        the reason if perf is missing or refused.
+        On other hosts, perf runs in containers, which are removed on leaving. Raise LabError with
+        the reason if perf is missing or refused on the server's host.
         """
-        sites = bench.sites
-        cpus = bench.cpus_of(sites.server)
         fleet = bench.lab.fleet
         if fleet is None:
-            yield cls(Perf(need_perf(), cpus, bench.lab.ledger))
+            perf = Perf(need_perf(), bench.cpus_of(bench.sites.server), bench.lab.ledger)
+            yield cls(perf, perf)
             return
-        from runner.measure.profiler import FarPerf, profiler  # noqa: PLC0415 - imports docker-py
-
-        with profiler(fleet.server, bench.lab.ledger) as station:
-            yield cls(
-                FarPerf(station, cpus, sites.server), with_database=sites.database is sites.server
-            )
+        with _on_other_hosts(cls, bench, fleet) as profiling:
+            yield profiling
 
     @contextlib.contextmanager
     def __call__(self, observed: Observed, place: int, folder: Path) -> Iterator[None]:
         """Observe the server while the context is open.
 
         The place of the slice in its session decides whether perf records the server's call stacks,
-        counts the server's events, or does nothing. If perf records call stacks, and the database
-        runs on the server's host, perf also records the database's call stacks.
+        counts the server's events, or does nothing. If perf records call stacks, perf also records
+        the database's call stacks.
         """
         server = observed.server
         if server.pid == UNKNOWN_PID:
@@ -75,16 +75,53 @@ class Profiling:
         with contextlib.ExitStack() as stack:
             match kind_of(self.session, place):
                 case "recorded":
-                    if observed.database is not None and self.with_database:
+                    if observed.database is not None and self.of_database is not None:
                         out = folder / raw_name(DATABASE_STACKS, place)
-                        stack.enter_context(self.perf.recording(observed.database.pid, out))
+                        stack.enter_context(self.of_database.recording(observed.database.pid, out))
                     stack.enter_context(
-                        self.perf.recording(server.pid, folder / raw_name(STACKS, place))
+                        self.of_server.recording(server.pid, folder / raw_name(STACKS, place))
                     )
                 case "counted":
                     stack.enter_context(
-                        self.perf.counting(server.pid, folder / raw_name(EVENTS, place))
+                        self.of_server.counting(server.pid, folder / raw_name(EVENTS, place))
                     )
                 case "plain":
                     pass
             yield
+
+
+@contextlib.contextmanager
+def _on_other_hosts(kind: type[Profiling], bench: Bench, fleet: "Fleet") -> Iterator[Profiling]:
+    """Yield a Profiling that runs perf on the hosts of server and database.
+
+    If the database's host refuses perf, yield a Profiling of the servers only.
+    """
+    from runner.measure.profiler import FarPerf, profiler  # noqa: PLC0415 - imports docker-py
+
+    sites = bench.sites
+    ledger = bench.lab.ledger
+    with contextlib.ExitStack() as stack:
+        station = stack.enter_context(profiler(fleet.server, ledger))
+        of_server = FarPerf(station, bench.cpus_of(sites.server), sites.server)
+        if not bench.placement.database or fleet.database is fleet.server:
+            yield kind(of_server, of_server)
+            return
+        try:
+            station = stack.enter_context(profiler(fleet.database, ledger))
+        except CannotGoOnError:
+            raise
+        except LabError as refused:
+            profiling = kind(of_server, None, str(refused))
+        else:
+            of_database = FarPerf(station, _cpus_beside_database(bench), sites.database)
+            profiling = kind(of_server, of_database)
+        yield profiling
+
+
+def _cpus_beside_database(bench: Bench) -> tuple[int, ...]:
+    """Return the CPUs of the database's host that the database does not use.
+
+    If the database uses all CPUs of its host, return all of them.
+    """
+    cpus = bench.cpus_of(bench.sites.database)
+    return tuple(cpu for cpu in cpus if cpu not in bench.placement.database) or cpus

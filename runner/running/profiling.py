@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from runner.console import TrialProgress
 
 NOT_PROFILED = "The servers were not profiled"
-"""Each sentence that says why profiles are missing begins with these words."""
+DATABASE_NOT_PROFILED = "The databases were not profiled"
+"""Each sentence that says why profiles are missing begins with one of these two texts."""
 MOST_OF_A_BUDGET = 0.5
 """At most this share of a time budget is kept for the profiles.
 
@@ -93,8 +94,12 @@ def profile_servers(
         except LabError as refused:
             return (f"{NOT_PROFILED}: {refused}",)
         run.profiles.path.mkdir(exist_ok=True)
+        without_database = []
+        if (why := instrument.database_refusal) is not None:
+            without_database.append(f"{DATABASE_NOT_PROFILED}: {why}")
         try:
-            return _profiled(run, profiles, prepared, report, budget, instrument)
+            failed = _profiled(run, profiles, prepared, report, budget, instrument)
+            return (*without_database, *failed)
         except KeyboardInterrupt:
             report.say(f"Interrupted: continue with {_resume(run)}.")
             raise
@@ -157,7 +162,8 @@ def note_missing(run: RunFolder, missing: Sequence[str]) -> None:
     If the run was resumed, they replace the sentences that were written before.
     """
     manifest = run.manifest()
-    others = [said for said in manifest.host_warnings if not said.startswith(NOT_PROFILED)]
+    ours = (NOT_PROFILED, DATABASE_NOT_PROFILED)
+    others = [said for said in manifest.host_warnings if not said.startswith(ours)]
     warnings = (*others, *missing)
     if warnings != tuple(manifest.host_warnings):
         run.write_manifest(manifest.model_copy(update={"host_warnings": warnings}))

@@ -23,6 +23,7 @@ from real_lab import load, with_changed
 from scipy import stats
 
 from runner.digest.tables import rebuild
+from runner.present.why.profiles import UNKNOWN, read_profiles
 from runner.store import RunFolder
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]
@@ -199,6 +200,7 @@ def test_every_part_has_what_a_host_needs(root, fleet, nothing_left):
     said = {row["subject"]: row["text"] for row in json.loads(done.stdout)}
     assert "Gbit/s" in said["network"]
     assert "can be profiled" in said["server: perf"]
+    assert "can be profiled" in said["generator 1 and database and probe: perf"]
     for role in ("server", "generator 1 and database and probe", "generator 2"):
         assert "engine" in said[role]
         offset_s = float(said[f"{role}: clock"].split()[0])
@@ -237,6 +239,40 @@ def test_a_known_burn_is_found_on_the_host_of_the_server(root, fleet, nothing_le
     events = made.table("counters").set_index("event")["per_request"]
     assert events["syscalls:sys_enter_recvfrom"] == pytest.approx(1, abs=0.2)
     assert not any(fleet_hosts.NETWORK in text for text in stacks["stack"])
+
+
+PROFILED_INSERTS = load(
+    "devices-insert",
+    connections=8,
+    pool_sizes=[4],
+    slices=2,
+    slice_s=0.5,
+    sessions=True,
+    profile=True,
+)
+
+
+@pytest.mark.load
+def test_the_database_on_another_host_is_profiled(root, fleet, nothing_left):
+    """The samples of perf must add up to the database's CPU time, which the sampler has measured.
+
+    They must also be of known functions of PostgreSQL, whose program is in a container there.
+    """
+    made = real_lab.run(root, campaign(PROFILED_INSERTS), "--hosts", fleet.file(root), code=None)
+    assert "not profiled" not in made.done.stderr, made.done.stderr
+    run = RunFolder(made.folder)
+    slices = made.table("profile_slices")
+    sampled_us = slices[slices["subject"].eq("database")]["sampled_us_per_request"]
+    assert len(sampled_us) >= 4
+    trials = pd.read_parquet(run.profiles.table("trials"))
+    used_us = 1000 * float(trials["database_cpu_ms_per_request"].iloc[0])
+    assert sampled_us.mean() == pytest.approx(used_us, rel=0.3)
+    databases = read_profiles(run, "database")
+    (load_id,) = databases.loads
+    (found,) = databases.of(load_id)
+    assert found.categories["executor"].mean > 0
+    assert found.categories[UNKNOWN].mean < 0.15 * found.total.mean
+    assert not read_profiles(run).stacks["stack"].str.contains("PostgresMain").any()
 
 
 @pytest.mark.load

@@ -3,6 +3,7 @@
 The times of perf must be converted from the host's clock, and an engine may refuse perf.
 """
 
+import contextlib
 import gzip
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -11,8 +12,11 @@ import pytest
 from docker.errors import APIError
 
 from runner.digest.perf_files import parse_stacks
+from runner.measure import profiler
 from runner.measure.profiler import FarPerf, by_our_clock, refusal_of
+from runner.measure.profiling import Profiling
 from runner.measure.sites import Clock
+from runner.model import CannotGoOnError, LabError
 
 SAMPLES = b"""tokio-rt: worker 30588/30606 30754.939157:    2004008
 \tffffffff8201c3ad tcp_v4_rcv ([kernel.kallsyms])
@@ -69,3 +73,71 @@ def test_an_engine_that_refuses_is_one_sentence():
     assert refusal_of(place, Mock()) == (
         "The engine of the server refuses a container with the rights of perf: unknown capability."
     )
+
+
+SERVER = SimpleNamespace(role="server")
+DATABASE = SimpleNamespace(role="database")
+REFUSED = "The kernel of the host of the database refuses perf."
+
+
+def bench_of(database, *, database_cpus=(0,)):
+    """Return what Profiling needs to know about a run on several hosts."""
+    sites = SimpleNamespace(server="server's site", database="database's site")
+    return SimpleNamespace(
+        lab=SimpleNamespace(fleet=SimpleNamespace(server=SERVER, database=database), ledger=None),
+        sites=sites,
+        placement=SimpleNamespace(database=database_cpus),
+        cpus_of=lambda site: (0, 1, 2) if site is sites.database else (7,),
+    )
+
+
+@pytest.fixture
+def profiled_hosts(monkeypatch):
+    """Replace the containers of perf by the names of their hosts; return the names' list."""
+    started = []
+
+    @contextlib.contextmanager
+    def of_place(place, _ledger):
+        started.append(place.role)
+        yield place.role
+
+    monkeypatch.setattr(profiler, "profiler", of_place)
+    return started
+
+
+def test_perf_runs_beside_the_database_on_its_host(profiled_hosts):
+    with Profiling.opened(bench_of(DATABASE)) as profiling:
+        assert profiling.of_server == FarPerf("server", (7,), "server's site")
+        assert profiling.of_database == FarPerf("database", (1, 2), "database's site")
+    with Profiling.opened(bench_of(DATABASE, database_cpus=(0, 1, 2))) as profiling:
+        assert profiling.of_database.cpus == (0, 1, 2)
+
+
+@pytest.mark.parametrize("bench", [bench_of(SERVER), bench_of(DATABASE, database_cpus=())])
+def test_perf_runs_once_if_no_database_runs_elsewhere(profiled_hosts, bench):
+    with Profiling.opened(bench) as profiling:
+        assert profiling.of_database == profiling.of_server
+    assert profiled_hosts == ["server"]
+
+
+def test_a_refusal_of_the_database_s_host_leaves_the_servers(profiled_hosts, monkeypatch):
+    of_place = profiler.profiler
+
+    def refusing(place, ledger):
+        if place is DATABASE:
+            raise LabError(REFUSED)
+        return of_place(place, ledger)
+
+    monkeypatch.setattr(profiler, "profiler", refusing)
+    with Profiling.opened(bench_of(DATABASE)) as profiling:
+        assert (profiling.of_database, profiling.database_refusal) == (None, REFUSED)
+        assert profiling.of_server.profiler == "server"
+
+
+def test_a_lost_host_of_the_database_ends_the_profiles(profiled_hosts, monkeypatch):
+    def losing(place, _ledger):
+        raise CannotGoOnError("The host of the database is lost.")
+
+    monkeypatch.setattr(profiler, "profiler", losing)
+    with pytest.raises(CannotGoOnError), Profiling.opened(bench_of(DATABASE)):
+        pass

@@ -49,8 +49,12 @@ def test_a_budget_keeps_time_for_the_profiles_but_at_most_half():
 
 
 @pytest.mark.parametrize(("fit", "left"), [(2, len(PROFILES) - 2), (len(PROFILES), 0)])
-def test_profiles_beyond_the_budget_are_left(tmp_path, monkeypatch, fit, left):
-    """If each profile takes as long as estimated, the profiles beyond the budget are not made."""
+@pytest.mark.parametrize("database_refusal", [None, "The kernel refuses perf there."])
+def test_profiles_beyond_the_budget_are_left(tmp_path, monkeypatch, fit, left, database_refusal):
+    """If each profile takes as long as estimated, the profiles beyond the budget are not made.
+
+    If the database's host refuses perf, one sentence says so, and the servers are profiled.
+    """
     now_s = 0.0
     made = []
 
@@ -63,7 +67,8 @@ def test_profiles_beyond_the_budget_are_left(tmp_path, monkeypatch, fit, left):
     monkeypatch.setattr(profiling, "run_unit", run_unit)
     monkeypatch.setattr(profiling, "build_profiles", lambda run: None)
     monkeypatch.setattr(profiling, "obstacle", lambda **_: None)
-    instrument = contextlib.nullcontext(profiling.Profiling(None))
+    of_servers = profiling.Profiling(None, None, database_refusal)
+    instrument = contextlib.nullcontext(of_servers)
     monkeypatch.setattr(profiling.Profiling, "opened", lambda bench: instrument)
     seconds = sum(estimate_s(trial) for each in PROFILES[:fit] for trial in each.trials) + 0.1
     prepared = SimpleNamespace(bench=SimpleNamespace(lab=SimpleNamespace(fleet=None)))
@@ -71,11 +76,15 @@ def test_profiles_beyond_the_budget_are_left(tmp_path, monkeypatch, fit, left):
     budget = TimeBudget(seconds, lambda: now_s)
     said = profiling.profile_servers(RunFolder(tmp_path), PROFILES, prepared, report, budget)
     assert len(made) == fit
-    expected = (
-        f"The servers were not profiled under {left} of {len(PROFILES)} loads: the budget is used "
-        f"up. Continue with `bench run --resume {tmp_path.name}`."
-    )
-    assert said == ((expected,) if left else ())
+    expected = []
+    if database_refusal is not None:
+        expected.append(f"The databases were not profiled: {database_refusal}")
+    if left:
+        expected.append(
+            f"The servers were not profiled under {left} of {len(PROFILES)} loads: the budget is "
+            f"used up. Continue with `bench run --resume {tmp_path.name}`."
+        )
+    assert said == tuple(expected)
 
 
 # --- in a lab in which servers and generators are scripts -----------------------------------------
@@ -132,7 +141,10 @@ def test_an_interrupted_profile_is_made_when_the_run_goes_on(tmp_path):
     (profile,) = run.profiles.path.glob("trials/*/trial.json")
     profile.write_text(json.dumps(json.loads(profile.read_text()) | {"status": "interrupted"}))
     shutil.rmtree(folder / "tables")
-    edit = {"host_warnings": ["The servers were not profiled: of an earlier part."]}
+    earlier = [
+        f"The {whose} were not profiled: of an earlier part." for whose in ("servers", "databases")
+    ]
+    edit = {"host_warnings": earlier}
     manifest = folder / "run.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | edit))
     for said in (f"Profiling 1 server under {LOAD['workload']}", "is finished: no trial is left"):
