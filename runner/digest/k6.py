@@ -89,6 +89,8 @@ These facts cannot be added up: for example, the same label has another number i
 """
 FIRST_BYTE = ("p50", "p99")
 """The percentiles of the time to the first byte that the tables contain."""
+SORTED_DURATIONS = "duration_ms_of_requests"
+"""Name by which `quantiles_of` finds the sorted values of http_req_duration."""
 Trend = Mapping[str, float]  # known statistics of one trend, in ms
 
 

@@ -160,11 +160,27 @@ class Tables:
         `table` is `probe` or `requests`. Return no rows if the run did not store this file. Raise
         LabError if the file cannot be read or lacks a column.
         """
-        path = None if self.folder is None else self.folder.tables / table / f"{trial_id}.parquet"
+        path = self._path_of_samples(table, trial_id)
         rows = pd.DataFrame(columns=[column.name for column in columns(table)])
-        return (_read(path, table, "") if path is not None and path.is_file() else rows).assign(
-            trial_id=trial_id
-        )
+        if path is not None:
+            rows = _read(path, table, "")
+        return rows.assign(trial_id=trial_id)
+
+    def number_of_samples(self, table: str, trial_id: str) -> int:
+        """Return the number of rows that `samples` returns, without reading the rows.
+
+        A trial may have millions of requests, whose rows need gigabytes of memory. Raise LabError
+        if the file cannot be read.
+        """
+        path = self._path_of_samples(table, trial_id)
+        return 0 if path is None else _number_of_rows(path)
+
+    def _path_of_samples(self, table: str, trial_id: str) -> Path | None:
+        """Return the path of the file that `samples` reads; None if the run did not store it."""
+        if self.folder is None:
+            return None
+        path = self.folder.tables / table / f"{trial_id}.parquet"
+        return path if path.is_file() else None
 
     def of_script(self, table: str) -> pd.DataFrame:
         """Return a table about a user's script, such as `endpoints`, by its name.
@@ -320,6 +336,20 @@ def tables_of(manifest: Manifest, rows: Iterable[Mapping[str, Any]]) -> Tables:
     )
 
 
+def _number_of_rows(path: Path) -> int:
+    """Return the number of rows of a table; raise LabError if its file is damaged."""
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise _unreadable(path, error, "") from None
+
+
+def _unreadable(path: Path, error: Exception, remedy: str) -> LabError:
+    """Return the error that says why a table's file cannot be read."""
+    first = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return LabError(f"{path} cannot be read ({first}){remedy}.", exit_code=1)
+
+
 def _read(path: Path, table: str, remedy: str) -> pd.DataFrame:
     """Read a table; raise LabError if the file is damaged or lacks a required column."""
     try:
@@ -332,8 +362,7 @@ def _read(path: Path, table: str, remedy: str) -> pd.DataFrame:
     except FileNotFoundError:
         raise LabError(f"{path} is missing{remedy}.", exit_code=1) from None
     except (OSError, ValueError, TypeError, pa.ArrowException) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise LabError(f"{path} cannot be read ({first}){remedy}.", exit_code=1) from None
+        raise _unreadable(path, error, remedy) from None
     required = [
         each.name for each in columns(table) if not each.optional and each.name not in frame.columns
     ]

@@ -107,10 +107,9 @@ class ExplorePage(RunPage):
 
     def show_tables(self) -> None:
         """Show which tables the run has, and what a row of each table represents."""
-        frames = (self.trials, self.latency, self.throughput, self.resources, self.requests())
-        rows = [
-            (name, f"{len(frame):,}", *ROWS[name]) for name, frame in zip(ROWS, frames, strict=True)
-        ]
+        frames = (self.trials, self.latency, self.throughput, self.resources)
+        counts = [*map(len, frames), self.tables.number_of_samples("requests", self.trial)]
+        rows = [(name, f"{count:,}", *ROWS[name]) for name, count in zip(ROWS, counts, strict=True)]
         show(
             [
                 TextTable(

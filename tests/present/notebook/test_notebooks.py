@@ -390,7 +390,7 @@ def test_the_tables_of_a_run_are_tidy(in_lab, capsys):
         open_tables(str(in_lab / "data" / "sample"), "nope")
 
 
-def test_single_requests_are_there_where_a_run_has_kept_them(in_lab, tmp_path):
+def test_single_requests_are_there_where_a_run_has_kept_them(in_lab, tmp_path, monkeypatch, capsys):
     run = synthetic_run.build(tmp_path / "run", trials=1, wrk=False)
     trial = "gin-experiments-vus3000-b1"
     assert open_tables(str(run), trial).requests().empty
@@ -401,9 +401,19 @@ def test_single_requests_are_there_where_a_run_has_kept_them(in_lab, tmp_path):
         blocked_ms=0.0, connecting_ms=0.0, sending_ms=0.1, receiving_ms=0.1, error_code=0
     )
     (run / "tables" / "requests").mkdir()
-    rows.to_parquet(run / "tables" / "requests" / f"{trial}.parquet")
-    requests = open_tables(str(run), trial).requests()
+    path = run / "tables" / "requests" / f"{trial}.parquet"
+    rows.to_parquet(path)
+    page = open_tables(str(run), trial)
+    requests = page.requests()
     assert list(requests["latency_ms"]) == [1.0, 2.0] and set(requests["server"]) == {"gin"}
+
+    # A trial may have millions of requests, so they must be counted without being read.
+    monkeypatch.delattr(type(page), "requests")
+    page.show_tables()
+    assert re.search(r"\| requests\(\) +\| +2 +\|", capsys.readouterr().out)
+    path.write_bytes(b"PAR1 damaged")
+    with pytest.raises(LabError, match=f"{trial}.parquet cannot be read"):
+        page.show_tables()
 
 
 # --- broken notebooks -----------------------------------------------------------------------------
