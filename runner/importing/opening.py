@@ -3,14 +3,18 @@
 A file that was imported before is not imported again.
 """
 
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
 from pathlib import Path
 
 from runner.importing.run import found_or_imported
+from runner.model import LabError
 from runner.present.notebook import explore_page, pages, spike_page
 from runner.present.notebook.explore_page import ExplorePage
 from runner.present.notebook.pages import RunPage, opener
 from runner.present.notebook.spike_page import SpikePage
-from runner.store import short_name
+from runner.store import RunFolder, short_name
 
 
 @opener
@@ -21,7 +25,24 @@ def open_report(run: str, trial: str | None = None) -> RunPage:
 
 def run_named(run: str) -> str:
     """Return the name of a run; import it first if `run` is the path of a file."""
-    return short_name(found_or_imported(Path(run))) if Path(run).is_file() else run
+    return short_name(_imported(Path(run))) if Path(run).is_file() else run
+
+
+def _imported(path: Path) -> RunFolder:
+    """Return the run that was imported from a file; import the file if there is no such run.
+
+    The import runs in a process of its own, which ends before the notebook draws its figures. So
+    the notebook's process needs no more memory for a file of several GB than for any other run.
+    """
+    try:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as importer:
+            return importer.submit(found_or_imported, path).result()
+    except BrokenProcessPool:
+        raise LabError(
+            f"The process that imported {path} was ended from outside, perhaps because the "
+            "machine's memory was short: open the notebook again.",
+            exit_code=1,
+        ) from None
 
 
 @opener

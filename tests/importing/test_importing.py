@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,7 @@ from k6_files import (
 from k6_samples import CLOSED, CSV, DROPPING, OPEN, OWN, OWN_SUMMARY, SUMMARY
 
 from runner.digest.tables import rebuild
+from runner.importing import opening
 from runner.importing.names import trial_ids
 from runner.importing.run import Given, found_or_imported, import_files
 from runner.model import LabError
@@ -329,6 +331,25 @@ def test_tables_are_rebuilt_from_the_files(bare_lab):
 
 def test_the_same_file_is_imported_once(bare_lab):
     assert found_or_imported(OPEN) == found_or_imported(OPEN)
+
+
+def kill_this_process(_path):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_an_import_that_is_killed_is_one_sentence_in_the_notebook(bare_lab, monkeypatch):
+    monkeypatch.setattr(opening, "found_or_imported", kill_this_process)
+    with pytest.raises(LabError, match=f"The process that imported {OPEN} was ended from outside"):
+        opening.run_named(str(OPEN))
+
+
+def test_a_file_that_a_notebook_cannot_import_is_one_sentence(bare_lab, tmp_path):
+    """The import runs in a process of its own, whose error must arrive in the notebook."""
+    path = tmp_path / "results.json"
+    path.write_bytes(b"")
+    with pytest.raises(LabError, match="is empty") as raised:
+        opening.run_named(str(path))
+    assert raised.value.exit_code == 1
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
