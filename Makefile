@@ -163,7 +163,7 @@ define block
 endef
 
 .PHONY: readme
-readme: setup ## Write the parts of README.md and docs/ that are generated from the code
+readme: setup ## Write the parts of README.md and docs/ that are generated from the code, and the post in examples/
 	$(call block,servers,--markdown,docs/servers.md)
 	$(call block,claims,--claims,README.md)
 	$(call block,columns,--columns,docs/data.md)
@@ -172,6 +172,7 @@ readme: setup ## Write the parts of README.md and docs/ that are generated from 
 	$(call block,outcomes,--outcomes,docs/method.md)
 	$(call block,campaigns,--campaigns,docs/commands.md)
 	$(call block,commands,--commands,docs/commands.md)
+	$(BIN)/bench publish sample --page-only --out examples/post
 
 .PHONY: audit
 audit: setup ## Check all locked dependencies for known vulnerabilities (downloads the databases of vulnerabilities)

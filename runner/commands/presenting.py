@@ -291,6 +291,16 @@ def publish(
         Site | None,
         typer.Option(help="Begin the post with front matter for this static site generator."),
     ] = None,
+    page_only: Annotated[
+        bool,
+        typer.Option(
+            "--page-only",
+            help=(
+                "Write only the self-contained page, its card and its tables, without the report, "
+                "the Markdown and separate figures."
+            ),
+        ),
+    ] = False,
     json_: JsonFlag = False,
 ) -> None:
     """Write a folder for a blog.
@@ -300,8 +310,14 @@ def publish(
     """
     from runner.present.blog.publish import publish as publish_run
 
+    if page_only and front_matter is not None:
+        raise LabError(
+            "--front-matter begins the Markdown, and --page-only writes no Markdown: leave out "
+            "one of them."
+        )
     folder = opened(run)
-    made = publish_run(folder, Path(out), console.note, site=front_matter)
+    target = Path(out)
+    made = publish_run(folder, target, console.note, site=front_matter, page_only=page_only)
     if json_:
         emit(
             {
@@ -311,9 +327,11 @@ def publish(
             }
         )
         return
-    console.note(f"Post:    {made.folder / 'post.md'}")
     inside = f"{made.figures_in_post} of {made.figures} figures inside, each light and dark"
-    console.note(
-        f"Page:    {made.folder / 'index.html'} ({made.page_bytes / 1e6:.1f} MB: {inside})"
-    )
+    page = f"Page:    {made.folder / 'index.html'} ({made.page_bytes / 1e6:.1f} MB: {inside})"
+    if page_only:
+        console.note(page)
+        return
+    console.note(f"Post:    {made.folder / 'post.md'}")
+    console.note(page)
     console.note(f"Report:  {made.folder / 'report.html'}")

@@ -115,6 +115,8 @@ The post shows the first `MOST_FIGURES` of these figures that the run has.
 """
 OTHERWISE = ("latency-spectrum", "rates-latency", "inserts-over-time")
 """Names of the figures that a post shows if the run has none of the `PREFERRED` figures."""
+OF_A_POST = (*PREFERRED, *OTHERWISE)
+"""Names of all figures that a post may show."""
 CARD = "card.png"
 """File of the picture that other sites show beside a link to the post."""
 BETWEEN_SENTENCES = re.compile(r"(?<=\.)\s(?=[A-Z0-9])")
@@ -177,11 +179,16 @@ class Post:
 
 
 def compose(
-    tables: Tables, figures: Sequence[Picture], commands: Mapping[str, Command] | None = None
+    tables: Tables,
+    figures: Sequence[Picture],
+    commands: Mapping[str, Command] | None = None,
+    *,
+    with_report: bool = True,
 ) -> Post:
     """Return the post about a run with the given figures; raise LabError if no trial is sealed.
 
-    `commands` are the commands of the load generators, by trial.
+    `commands` are the commands of the load generators, by trial. If `with_report` is False, the
+    post has no report, and does not link to one.
     """
     sealed = sealed_trials(tables.trials)
     if sealed.empty:
@@ -200,15 +207,16 @@ def compose(
         chapters.finding(story)[0],
         _description(tables),
         tuple(dict.fromkeys(name.lower() for name in named)),
-        tuple(_post(story, figures)),
-        tuple(_report(tables, sealed, figures)),
+        tuple(_post(story, figures, with_report=with_report)),
+        tuple(_report(tables, sealed, figures)) if with_report else (),
     )
 
 
-def _post(story: Story, figures: Sequence[Picture]) -> list[Block]:
+def _post(story: Story, figures: Sequence[Picture], *, with_report: bool) -> list[Block]:
     """Return the blocks of the post, with at most `MOST_FIGURES` figures and one table.
 
-    The post links to the report, which contains all other figures and tables.
+    If there is a report, the post links to it, because the report contains all other figures and
+    tables.
     """
     pictures = _chosen(story, figures)
 
@@ -217,8 +225,9 @@ def _post(story: Story, figures: Sequence[Picture]) -> list[Block]:
         return [pictures.pop(name) for name in names if name in pictures]
 
     surprise = chapters.proof(story.case)
+    report = Link("The whole report", "report.html", ": every load, ratio, verdict and figure")
     files = (
-        Link("The whole report", "report.html", ": every load, ratio, verdict and figure"),
+        *([report] if with_report else []),
         Link("Every sealed trial", "tables/trials.csv", ", as CSV"),
         Link("Every mean", "tables/summary.csv", ", as CSV"),
         Link("Provenance", "provenance.json", ": hashes of all that this was made of"),

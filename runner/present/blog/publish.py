@@ -4,6 +4,7 @@ The folder appears under its name only when it is complete. An existing folder i
 it is empty, or if `bench publish` wrote it and its files have not been changed since.
 """
 
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from runner.places import places
 from runner.present.answers.summary import summarize
 from runner.present.blog.card import draw_card
 from runner.present.blog.front_matter import Site
-from runner.present.blog.post import CARD, allowed, compose
+from runner.present.blog.post import CARD, OF_A_POST, allowed, compose
 from runner.present.blog.story import Command
 from runner.present.chart.drawing import draw as drawn
 from runner.present.chart.sentences import describe
@@ -37,6 +38,8 @@ from runner.store import (
 )
 from runner.verdict.evidence import PREFIX
 
+FIGURES = "figures"
+"""Folder of the figures in a published folder."""
 PROVENANCE = "provenance.json"
 KIND = "bench publish"  # provenance.json has this value in a folder that this command wrote
 LEFT_OUT = (
@@ -67,12 +70,15 @@ def publish(
     say: Callable[[str], None],
     figures: Mapping[str, Registered] | None = None,
     site: Site | None = None,
+    *,
+    page_only: bool = False,
 ) -> Bundle:
     """Write the post about a run, and all files that belong to it, to the folder `target`.
 
     The same run always gives the same bytes. `say` is called with progress messages. `figures` are
     the figures to draw; by default, all registered figures are drawn. `site` decides the form of
-    the post's front matter.
+    the post's front matter. If `page_only` is True, write the post as a page that contains its
+    figures, with the files that the page links to, and neither as Markdown nor with a report.
 
     Raise LabError if no trial is sealed, if a sealed trial has no record, or if its record
     contradicts the tables. Also raise LabError if `target` contains files, unless `bench publish`
@@ -83,14 +89,19 @@ def publish(
     tables = read_tables(run)
     with replacing_folder(target) as folder:
         named = charts() if figures is None else figures
-        pictures = draw(tables, named, folder / "figures", say)
+        if page_only:
+            named = {name: named[name] for name in OF_A_POST if name in named}
+        pictures = draw(tables, named, folder / FIGURES, say)
         commands = {record["trial_id"]: Command.of(record) for record in run.records()}
-        post = compose(tables, pictures, commands)
+        post = compose(tables, pictures, commands, with_report=not page_only)
         say("Writing the tables, the post and the page …")
         _write_tables(tables, post.text_tables, folder / "tables")
-        (folder / "post.md").write_text(post.markdown(site), encoding="utf-8")
         (folder / "index.html").write_text(post.html(), encoding="utf-8")
-        (folder / "report.html").write_text(post.report_html(), encoding="utf-8")
+        if page_only:
+            shutil.rmtree(folder / FIGURES)
+        else:
+            (folder / "post.md").write_text(post.markdown(site), encoding="utf-8")
+            (folder / "report.html").write_text(post.report_html(), encoding="utf-8")
         draw_card(folder / CARD, post.title, post.about)
         write_json(folder / PROVENANCE, _provenance(run, tables, pictures, folder))
     files = _files(target)

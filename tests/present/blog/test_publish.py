@@ -238,6 +238,24 @@ def test_the_sample_is_told_in_a_post(tmp_path):
     assert words_of(page.main) <= MOST_WORDS
 
 
+def test_the_page_alone_is_the_page_without_the_report(bundle, run, tmp_path):
+    """Without the report, only the link to the report is missing from the page."""
+    made = publish(run, tmp_path / "post", print, page_only=True)
+    names = {path.relative_to(made.folder).as_posix() for path in made.files}
+    assert {"index.html", "card.png", "provenance.json"} <= names
+    assert all(name.startswith("tables/") for name in names if "/" in name)
+    assert not {"post.md", "report.html"} & names
+    alone = soup((made.folder / "index.html").read_text())
+    links = {a["href"] for a in alone.find_all("a") if "://" not in a["href"]}
+    assert links <= names and "tables/trials.csv" in links
+    whole = soup((bundle.folder / "index.html").read_text())
+    (report,) = (a.find_parent("li") for a in whole.find_all("a", href="report.html"))
+    report.decompose()
+    assert alone.get_text(" ", strip=True) == whole.get_text(" ", strip=True)
+    again = publish(run, tmp_path / "post", print, page_only=True)
+    assert again.files == made.files
+
+
 def test_the_numbers_are_those_that_went_in(bundle):
     files = (bundle.folder / "tables" / f"{name}.csv" for name in ("trials", "wrk-requests"))
     trials, rates = (pd.read_csv(file, dtype=str) for file in files)
