@@ -247,7 +247,7 @@ def benchmark_file(name: str) -> Path:
 def show_result(outcome: Any, json_: bool) -> None:
     """Print the summary and the findings of a run; with `json_`, as JSON."""
     from runner.present.answers import other_ports
-    from runner.present.answers.findings import sentences
+    from runner.present.answers.findings import quoted_servers, sentences
     from runner.present.answers.summary import (
         notes,
         of_own_api,
@@ -264,7 +264,7 @@ def show_result(outcome: Any, json_: bool) -> None:
     table = summarize(tables)
     more = of_own_api(tables)
     shown = printable(table, more)
-    reasons = first_sentences(tables)
+    reasons = first_sentences(tables, quoted_servers(tables))
     findings = (*sentences(tables), *reasons, *other_ports.sentences(tables))
     missing = notes(table, more)
     unknown = reasons_unknown(table)

@@ -279,32 +279,68 @@ def _machine_words(tables: Tables, load: str) -> str:
     )
 
 
-def largest_ratio(tables: Tables) -> str:
-    """Return a sentence with the one ratio of requests/s that a reader may quote.
+@dataclass(frozen=True)
+class QuotedRatio:
+    """The one ratio of requests/s that a reader may quote."""
 
-    The ratio is the largest one under the load that `best_known_load` chooses. If the same two
-    servers can be compared under other loads, too, the sentence ends with the range of their ratios
-    over all loads. Return an empty text if no ratio under the chosen load has a finite interval.
+    pair: Row
+    """The row of `known_ratios` with the ratio."""
+    trial: Row
+    """A trial of the load under which the ratio was measured."""
+
+    @property
+    def servers(self) -> frozenset[str]:
+        """The two servers that the ratio compares."""
+        return frozenset((self.pair["base"], self.pair["server"]))
+
+
+def quoted_ratio(tables: Tables) -> QuotedRatio | None:
+    """Return the largest ratio under the load that `best_known_load` chooses.
+
+    Return None if no ratio under this load has a finite interval.
     """
     known = known_ratios(tables)
-    row = best_known_load(known, sealed_trials(tables.trials))
-    if row is None:
-        return ""
-    is_whole = known["low"].gt(0) & known["high"].lt(math.inf)
-    is_here = known["quantity"].eq(THROUGHPUT.name) & known["load"].eq(row["load"])
-    pairs = known[is_here & is_whole & ~known["server"].isin(tables.copies)]
+    trial = best_known_load(known, sealed_trials(tables.trials))
+    if trial is None:
+        return None
+    is_here = known["quantity"].eq(THROUGHPUT.name) & known["load"].eq(trial["load"])
+    pairs = known[is_here & _is_whole(known) & ~known["server"].isin(tables.copies)]
     if pairs.empty:
+        return None
+    return QuotedRatio(pairs.sort_values("ratio").iloc[-1].to_dict(), trial)
+
+
+def quoted_servers(tables: Tables) -> frozenset[str]:
+    """Return the two servers of the ratio that `quoted_ratio` chooses; none without a ratio."""
+    quoted = quoted_ratio(tables)
+    return frozenset() if quoted is None else quoted.servers
+
+
+def largest_ratio(tables: Tables) -> str:
+    """Return a sentence with the ratio that `quoted_ratio` chooses.
+
+    If the same two servers can be compared under other loads, too, the sentence ends with the range
+    of their ratios over all loads. Return an empty text if there is no such ratio.
+    """
+    quoted = quoted_ratio(tables)
+    if quoted is None:
         return ""
-    pair = pairs.sort_values("ratio").iloc[-1].to_dict()
+    pair = quoted.pair
+    known = known_ratios(tables)
     both = known["base"].eq(pair["base"]) & known["server"].eq(pair["server"])
-    alike = known[known["quantity"].eq(THROUGHPUT.name) & is_whole & both]
+    alike = known[known["quantity"].eq(THROUGHPUT.name) & _is_whole(known) & both]
     said = (
-        f"{load_phrase(row)} {pair['base']} answers {ratios.words(pair)} times as many requests "
-        f"per second as {pair['server']}"
+        f"{load_phrase(quoted.trial)} {pair['base']} answers {ratios.words(pair)} times as many "
+        f"requests per second as {pair['server']}"
     )
     if len(alike) > 1:
         return f"{said}, and {_range_words(alike)} times under {len(alike)} loads together."
     return f"{said}."
+
+
+def _is_whole(pairs: pd.DataFrame) -> "pd.Series[bool]":
+    """Return whether the interval of each ratio is finite."""
+    return pairs["low"].gt(0) & pairs["high"].lt(math.inf)
 
 
 def over_loads(known: pd.DataFrame, quantity: Quantity) -> str:

@@ -79,7 +79,7 @@ def finding(story: Story) -> list[str]:
     queued = findings.two_clients(story.tables)
     ratio = findings.largest_ratio(story.tables)
     if ratio and queued:
-        ratio = f"Where the server is the limit, the number is the server's. {ratio}"
+        ratio = f"If the server is the limit, the number is the server's. {ratio}"
     sentences = [sentence for sentence in (queued, ratio) if sentence]
     return sentences or list(findings.sentences(story.tables)[:MOST_SENTENCES])
 
@@ -87,15 +87,16 @@ def finding(story: Story) -> list[str]:
 def reason(story: Story) -> list[Block]:
     """Return a paragraph that says why one server needs more CPU per request than another.
 
-    The paragraph compares the servers with the highest and the lowest CPU time per request in the
-    run's profiles. It names the kinds of work for which the former needs more CPU time. Return an
-    empty list if the run has no profiles, or if no difference is significant.
+    The paragraph compares the two servers of the ratio in `finding`. If these were not profiled, it
+    compares the servers with the highest and the lowest CPU time per request. It names the kinds of
+    work for which one needs more CPU time than the other. Return an empty list if the run has no
+    profiles, or if no difference is significant.
     """
     profiles = why_figures.profiles_of(story.tables)
     if profiles is None:
         return []
     load = why_figures.load_of_figure(profiles)
-    said = why_words.reason(profiles, load)
+    said = why_words.reason(profiles, load, findings.quoted_servers(story.tables))
     where = why_words.load_words(story.tables, load)
     return [Paragraph(f"Profiled under {where}, {said}")] if said else []
 

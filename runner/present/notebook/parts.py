@@ -155,7 +155,8 @@ def inserts_answer(tables: Tables) -> Iterator[Block]:
 
 def answer(tables: Tables) -> Iterator[Block]:
     """Yield the most important findings, why servers differ, the warnings, and the machine."""
-    yield Bullets((*findings.first_screen(tables), *why_figures.first_sentences(tables)))
+    why = why_figures.first_sentences(tables, findings.quoted_servers(tables))
+    yield Bullets((*findings.first_screen(tables), *why))
     yield _warnings(tables)
     if said := captions.measured(tables):
         yield Paragraph(said, "note")

@@ -1,7 +1,7 @@
 """Make the figure of a run's profiles: CPU time per request, by kind of work and server."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -53,14 +53,17 @@ def load_of_figure(profiles: Profiles) -> str:
     return max(profiles.loads, key=lambda load: len(profiles.of(load)))
 
 
-def first_sentences(tables: Tables) -> tuple[str, ...]:
-    """Return a sentence that compares the most expensive server with the cheapest server.
+def first_sentences(tables: Tables, servers: Collection[str]) -> tuple[str, ...]:
+    """Return a sentence that compares two servers, if the run profiled both `servers`.
 
-    The sentence names the kinds of work for which they need more or less CPU time per request.
-    Return an empty tuple if the run has no profiles.
+    Otherwise the sentence compares the most expensive server with the cheapest server. It names the
+    kinds of work for which one needs more or less CPU time per request. Return an empty tuple if
+    the run has no profiles.
     """
     profiles = profiles_of(tables)
-    return () if profiles is None else tuple(sentences(profiles, load_of_figure(profiles))[-1:])
+    if profiles is None:
+        return ()
+    return tuple(sentences(profiles, load_of_figure(profiles), servers)[-1:])
 
 
 def in_figure(servers: Sequence[ServerProfile]) -> list[ServerProfile]:

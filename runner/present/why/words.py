@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pandas as pd
 
@@ -157,25 +157,35 @@ def _compared(profiles: Profiles, load: str) -> list[ServerProfile]:
     return others if len(others) > 1 else found
 
 
-def sentences(profiles: Profiles, load: str) -> list[str]:
-    """Return sentences that compare each server of a load with the cheapest server."""
-    found = _compared(profiles, load)
+def sentences(profiles: Profiles, load: str, servers: Collection[str] = ()) -> list[str]:
+    """Return sentences that compare each server of a load with the cheapest server.
+
+    If `servers` names two servers that were profiled under the load, only these are compared.
+    """
+    found = _pair_or_all(_compared(profiles, load), servers)
     return [difference_words(each.less(found[0])) for each in found[1:]]
 
 
-def reason(profiles: Profiles, load: str) -> str:
+def reason(profiles: Profiles, load: str, servers: Collection[str] = ()) -> str:
     """Return a sentence that says why one server needs more CPU time per request than another.
 
-    The server with the highest CPU time per request is compared with the server with the lowest.
-    Return an empty text if they do not differ significantly in total, or if they do not differ
-    significantly in any kind of work.
+    If `servers` names two servers that were profiled under the load, these two are compared.
+    Otherwise the server with the highest CPU time per request is compared with the server with the
+    lowest. Return an empty text if the two servers do not differ significantly in total, or if they
+    do not differ significantly in any kind of work.
     """
-    found = _compared(profiles, load)
+    found = _pair_or_all(_compared(profiles, load), servers)
     apart = found[-1].less(found[0]) if len(found) > 1 else None
     if apart is None or not apart.total.is_sure:
         return ""
     sure = any(each.is_sure and abs(each.mean) >= LEAST_US for each in apart.categories.values())
     return difference_words(apart) if sure else ""
+
+
+def _pair_or_all(found: list[ServerProfile], servers: Collection[str]) -> list[ServerProfile]:
+    """Return the profiles of the two servers named by `servers`; return all if one is missing."""
+    named = [each for each in found if each.server in servers]
+    return named if len(named) == 2 else found
 
 
 def work_words(profile: ServerProfile, most: int = 4) -> str:

@@ -10,6 +10,7 @@ import pytest
 from figure_checks import tables_of
 from made_profiles import profiles_of
 
+from runner.present.answers import findings
 from runner.present.blog import chapters
 from runner.present.notebook import spike_page
 from runner.present.why import figures
@@ -47,6 +48,22 @@ def test_a_post_gives_the_reason_from_what_is_sure(tables, monkeypatch):
     assert words in set(tables.trials["load_brief"])
     assert said.text.startswith(f"Profiled under {words}, gin takes ")
     assert " in HTTP" in said.text and "kernel" not in said.text
+
+
+def test_the_reason_is_about_the_servers_of_the_quoted_ratio(tables, monkeypatch):
+    """A post that quotes axum / gin explains axum / gin, though echo takes the most CPU time."""
+    costly = {"main": ("HTTP", 40.0), "main;tcp_[k]": ("kernel network", 9.0)}
+    made = of_load(profiles_of({**US, "echo": costly}, noise_us=0.1))
+    monkeypatch.setattr(figures, "profiles_of", lambda _: made)
+    quoted = findings.quoted_servers(tables)
+    assert quoted == {"axum", "gin"}
+    (said,) = chapters.reason(story(tables))
+    assert ", gin takes " in said.text and "echo" not in said.text
+    (first,) = figures.first_sentences(tables, quoted)
+    assert first.startswith("gin takes ")
+
+    # If one of the two was not profiled, the most expensive server is compared.
+    assert reason(made, LOAD, {"axum", "actix"}).startswith("echo takes ")
 
 
 def test_a_post_without_a_sure_reason_has_none(tables, monkeypatch):
