@@ -23,17 +23,22 @@ from runner.present.look.captions import plural
 VOID, IMPOSSIBLE, SUSPICIOUS, KNOWING = Severity
 Rules = Sequence[Rule]
 MORE = 1.1
-"""If a share of connections in use is above 1, but at most this, rounding can explain the excess.
+"""A computed share of connections in use may be as high as this because of rounding.
 
-The true share is at most 1, but tools print means with three digits, and round durations.
+The true share is at most 1. But tools print means with three digits and round durations, so the
+share that is computed from these numbers may be higher than the true share.
 """
 FAR_MORE = 1.5
 FAR_LESS = 0.5
-"""A finding is more severe if the share of connections in use is above FAR_MORE or below FAR_LESS.
+"""Limits of the share of connections in use.
+
+A share above FAR_MORE is impossible, unless UNCERTAIN names an explanation for the tool. Between
+MORE and FAR_MORE, a share is only suspicious. A share below FAR_LESS means that the connections of
+a closed load were idle most of the time.
 """
 BUSY = 0.9
 HALF_IDLE = 0.5
-ROUNDED = 1.02  # rounding to three digits can change the order of numbers less than 2 % apart
+ROUNDED = 1.02  # rounding to three digits can swap the order of numbers that differ by up to 2 %
 TIMEOUTS_MS = (1_000, 2_000, 5_000, 8_000, 10_000, 15_000, 20_000, 30_000, 60_000)
 UNCERTAIN = {
     "wrk": "; with wrk this is the mean, which includes requests that were never sent",
@@ -58,19 +63,20 @@ NAMES = {
     },
 }
 STANDING_IN = {("mean_ms", "p99_ms"): SUSPICIOUS, ("p99_ms", "max_ms"): KNOWING}
-"""Pairs of columns that a table may have mixed up.
+"""Pairs of columns that a table may have mixed up, with the severity of a finding about each pair.
 
-If a row has equal numbers in both columns of a pair, the finding has the severity of the pair.
+There is a finding about a pair if a row has the same number in both columns.
 """
 FEWEST_ALIKE = 3
 MOSTLY_ALIKE = 0.9
-"""A column may be a copy of another column if both are equal in at least this share of a test's
-rows, and at least FEWEST_ALIKE of the equal numbers have four digits.
+"""Two columns are suspected to be copies if they agree in at least the share MOSTLY_ALIKE of a
+test's rows, and if at least FEWEST_ALIKE of the equal numbers have four digits.
 """
 DIGITS_APART = 1e-6
-"""A number counts as rounded to three digits if it differs by at most this from such a number.
+"""A number counts as a number with three digits if its distance from the nearest number with three
+digits is at most this.
 
-The difference is counted in units of the third digit.
+The distance is measured in units of the third digit.
 """
 BAND = 0.01
 AROUND = 0.2
@@ -82,25 +88,31 @@ DIGITS = 10_000
 ALIKE = ["rate", "mean_ms", "stdev_ms", "p50_ms", "p99_ms", "max_ms", "requests"]
 OLD_DAYS = 180
 SHOWN_APART = 3
-"""If more than this number of rows of a test break a rule, there is one finding about all of them.
+"""If at most this number of rows of a test break a rule, there is a finding about each of the rows.
 
-Otherwise there is a finding about each row.
+If more rows break the rule, there is a single finding about all these rows.
 """
 NAMED = 5
 """A finding about several rows of a test names at most this number of rows besides the first."""
 MANY_ERRORS = 0.05
-"""A rate shows whether it includes errors only if more than this share of the requests failed."""
+"""If at most this share of the requests failed, the rate does not show whether it counts errors.
+
+The rate with errors and the rate without errors are then nearly the same.
+"""
 SHORT_S = 2.0
 """If a load is shorter than this, a rate that is a mean of samples may differ from requests / time.
 """
 AGREEING = 0.03
-"""A rate agrees with requests / time if it deviates by at most this share."""
+"""A rate agrees with requests / time if the two differ by less than this share of the rate."""
 FEW_FOR_P99 = 200
-"""If a load has fewer requests than this, its p99 may be equal to its maximum."""
+"""If a load has fewer requests than this, p99 may be equal to the maximum."""
 OTHER_SIZE = 3.0
-"""Two answers differ if the size of one is more than this many times the size of the other."""
+"""Two answers count as different if one is more than this many times as large as the other."""
 PER_REQUEST = ("locust", "jmeter", "gatling")
-"""Tools whose rows are the different requests of one load, so that a ranking has no meaning."""
+"""Tools that report a row for each kind of request in one load.
+
+Such rows are not ranked, because they are not about different subjects.
+"""
 HEADERS_BYTES = 300
 """If the sizes of two answers differ by less than this, different headers can be the reason."""
 EVEN = 1.05
@@ -110,13 +122,13 @@ COARSE = 1000
 tool's rounding error.
 """
 FEW_EACH = 100
-"""If each connection has fewer requests than this, the checks take into account that some
+"""If a connection has on average fewer requests than this, the checks take into account that some
 connections are idle at the end of the load.
 """
 STOPPED = ("ab", "h2load")
 """Tools that may announce a load, but then end without printing a report."""
 EXACT_TOOLS = ("wrk", "hey", "oha", "ab", "vegeta", "ghz", "fortio", "h2load", "jmeter")
-"""Tools whose rate is exactly the number of requests divided by the time that they print."""
+"""Tools whose printed rate is exactly the printed number of requests / the printed duration."""
 
 
 def audit(rows: pd.DataFrame) -> Audit:
@@ -155,7 +167,8 @@ def _of_rule(rule: Rule, broken: pd.DataFrame, every: int) -> Iterator[Finding]:
     """Yield the findings about the rows of a test that break a rule.
 
     `broken` contains these rows, in descending order of the effect. `every` is the number of all
-    rows of the test. If more than SHOWN_APART rows break the rule, yield one finding about them.
+    rows of the test. If more than SHOWN_APART rows break the rule, yield a single finding about all
+    these rows. Otherwise yield a finding about each of these rows.
     """
     found = [
         replace(
@@ -337,7 +350,7 @@ def _streams(rows: pd.DataFrame) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class RateBand:
-    """A band of 1 % in which many rates of a table lie."""
+    """A band, 1 % wide, in which many rates of a table lie."""
 
     low_rps: float
     high_rps: float
@@ -348,11 +361,12 @@ class RateBand:
 
 
 def densest_band(rates: pd.Series[float]) -> RateBand:
-    """Return the band of 1 % that contains the most rates.
+    """Return the band, 1 % wide, that contains the most rates.
 
-    The band's `chance` is the probability that at least this number of rates lies in a given band,
-    times the number of bands that were compared. The probability is that of a Poisson distribution,
-    whose mean follows from the number of rates within 10 % on either side of the band.
+    The band's `chance` is the number of bands that were compared, times the probability that a
+    given band contains at least as many rates as this band. The probability is that of a Poisson
+    distribution. The mean of this distribution follows from the number of other rates that differ
+    by less than 10 % from the middle of the band.
     """
     logs = np.sort(np.log(rates.to_numpy(dtype=float)))
     ends = np.searchsorted(logs, logs + BAND, side="right")
@@ -506,8 +520,8 @@ def _percentiles(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
 def _columns_alike(rows: pd.DataFrame) -> Iterator[Finding]:
     """Yield a finding for each pair of columns of times that agree in nearly every row of a test.
 
-    At least `FEWEST_ALIKE` of the equal times must have four digits. If a load's times hardly vary,
-    times with three digits may be equal only because they are rounded.
+    At least `FEWEST_ALIKE` of the equal times must have four digits, because rounding to three
+    digits can make times equal if the times of a load hardly vary.
     """
     test_of_row = rows.groupby(["source", "test"], sort=False).ngroup().to_numpy()
     count = int(test_of_row.max()) + 1 if len(rows) else 0
@@ -568,8 +582,8 @@ def _counts(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
 def _part_of_best(rows: pd.DataFrame) -> pd.Series[float]:
     """Return each rate as a share of the best rate of its load.
 
-    The higher this share is, the more the errors in the row matter, because the row is ranked
-    before more other rows.
+    The higher this share is, the more the errors in the row matter, because a row with a high rate
+    is ranked above many other rows.
     """
     best = rows.groupby(["source", "test", "connections"], dropna=False)["rate"].transform("max")
     return (rows["rate"] / best).fillna(0.0)

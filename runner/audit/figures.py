@@ -1,4 +1,4 @@
-"""Figures of an audited table: requests under way, sorted rates, and CPU use against the rate."""
+"""Figures of an audited table: connections in use, sorted rates, and CPU use against the rate."""
 
 from functools import partial
 from typing import Any
@@ -142,7 +142,8 @@ def rates(found: Audit) -> Chart | None:
 def cpu(found: Audit) -> Chart | None:
     """Return the chart of the CPU time used, as a share of the CPUs given, against the rate.
 
-    Return None if no row has all of CPU time, CPUs given, and rate.
+    A row has a point only if its CPU time, the CPUs given and its rate are known. Return None if
+    there is no such row.
     """
     rows = found.rows.query("cpu_given_pct > 0 and cpu_pct >= 0 and rate > 0")
     used = 100 * rows["cpu_pct"] / rows["cpu_given_pct"]

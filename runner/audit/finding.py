@@ -95,7 +95,7 @@ class Law:
 
 @functools.cache
 def laws() -> dict[str, Law]:
-    """Return the laws by their keys, in the order of the file."""
+    """Return the laws by their keys, in the order of laws.toml."""
     text = Path(__file__).with_name("laws.toml").read_text(encoding="utf-8")
     return TypeAdapter(dict[str, Law]).validate_python(tomllib.loads(text))
 
@@ -127,7 +127,10 @@ class _Shown(float):
 
 
 def of_row(severity: Severity, row: Mapping[Any, Any], says: str) -> Finding:
-    """Return a finding about one row; a column's name in braces in `says` stands for its value."""
+    """Return a finding about one row.
+
+    `says` is the message. In the message, the row's values replace the names of columns in braces.
+    """
     shown = {
         str(name): _Shown(value) if isinstance(value, float) else value
         for name, value in row.items()

@@ -48,7 +48,7 @@ Only a list of single requests, such as JMeter's, may be larger, because such a 
 line.
 """
 HEAD_BYTES = 2**16
-"""A list of single requests is recognized by this number of bytes at its beginning."""
+"""The first HEAD_BYTES bytes of a source show whether it is a list of single requests."""
 LONGEST_LINE_BYTES = 2**20
 MOST_ROWS = 500_000
 SECURE = "https://"
@@ -79,10 +79,10 @@ def read_all(
 ) -> pd.DataFrame:
     """Return the rows of all sources in one frame.
 
-    A source is a file, `-` for stdin, or an https address. `columns` names the columns of a CSV, as
-    in `rps=a,connections=b`. `connections` and `depth` apply to loads for which the source does not
-    state these numbers. Raise LabError if a source cannot be read, is too large, or has no known
-    format.
+    A source is a file, `-` for stdin, or an https address. `columns` is the value of `--map`: in
+    `rps=a,connections=b`, `a` and `b` are the CSV's names of two of our columns. `connections` and
+    `depth` apply to loads for which the source does not state these numbers. Raise LabError if a
+    source cannot be read, is too large, or has no known format.
     """
     pairs = [part.partition("=") for part in columns.split(",") if part.strip()]
     if not all(separator and ours.strip() and theirs.strip() for ours, separator, theirs in pairs):
@@ -102,7 +102,7 @@ class Options:
     format_name: str = ""
     """The only format to try; empty to try all formats."""
     columns: Mapping[str, str] = field(default_factory=dict)
-    """The CSV's names of columns, by our names of these columns."""
+    """The columns that `--map` names: our name of a column is the key, the CSV's name the value."""
     connections: float | None = None
     depth: float | None = None
     """Number of requests that each connection has under way at once.
@@ -192,9 +192,9 @@ def parse(
 ) -> pd.DataFrame:
     """Return the rows of a file's content, with the columns TEXTS and NUMBERS.
 
-    `columns` has the CSV's names of columns, by our names of these columns. `connections` and
-    `depth` apply to loads for which the file does not state these numbers. Raise LabError as
-    `read_all` does.
+    Each key of `columns` is our name of a column, and its value is the CSV's name of this column.
+    `connections` and `depth` apply to loads for which the file does not state these numbers. Raise
+    LabError as `read_all` does.
     """
     return _parsed(data, source, Options(format_name, columns or {}, connections, depth))
 

@@ -73,8 +73,9 @@ def techempower(data: JsonObject, _source: str) -> Iterator[Row]:
 def arena_rows(data: Any, path: str = "") -> Iterator[JsonObject]:
     """Yield the rows of a file of HttpArena.
 
-    A file of HttpArena has a list of rows, the results of one framework, or an object with several
-    tests. `path` is the path of `data` within the file; a row's test is named after it.
+    A file of HttpArena contains a list of rows, the results of one framework, or an object with
+    several tests. `path` is the path of `data` within the file. This path becomes the name of the
+    test in each row that does not name its test itself.
     """
     if isinstance(data, dict) and "rps" in data:
         yield {"test": path, **data}

@@ -31,8 +31,8 @@ class TableFormat:
     rows: Callable[[str, str, Mapping[str, str]], Iterable[Row]]
     """Function that returns the rows of a text.
 
-    The arguments after the text are the file's name, and the columns that `--map` names: the
-    table's names of columns, by our names of these columns.
+    The second argument is the file's name. The third argument contains the columns that `--map`
+    names: each key is our name of a column, and its value is the table's name of this column.
     """
 
 

@@ -114,7 +114,8 @@ def named_columns(text: str, source: str, renamed: Mapping[str, str]) -> Iterato
     """Yield the rows of a CSV with column names.
 
     A column is recognized by ALIASES, or because `renamed` (from `--map`) names the column. Raise
-    LabError if `renamed` does not fit the CSV, or if no column is a rate.
+    LabError if `renamed` names a column that the CSV does not have, or a quantity that is unknown.
+    Also raise LabError if no column is recognized as the rate.
     """
     header = header_of(text)
     by_name = {name.lower(): name for name in reversed(header)}
@@ -183,9 +184,11 @@ def has_markdown_table(text: str) -> bool:
 
 
 def markdown(text: str, source: str, renamed: Mapping[str, str]) -> Iterator[Row]:
-    """Yield the rows of all tables in a Markdown text that have a column of rates.
+    """Yield the rows of the tables in a Markdown text.
 
-    If a table has no column for the test, the heading above the table is the name of the test.
+    Only tables that seem to have a column of rates are read. If there is no such table, the first
+    table is read, so that the error message names the columns of this table. If a table has no
+    column for the test, the heading above the table is the name of the test.
     """
     tables = list(_markdown_tables(text))
     rated = [table for table in tables if _has_rate(table.names, renamed)]

@@ -24,7 +24,10 @@ DIGITS = 13
 The error is at most 0.03 %.
 """
 MOST_COUNTERS = 2_000_000
-"""All labels together may have at most this many counters, which need about 200 MB."""
+"""Highest number of counters in memory, where they need about 200 MB.
+
+There is a counter for each label, and for each different response time of a label.
+"""
 LONGEST_NUMBER = 18
 """A number with more digits than this is not read, because JMeter writes no such time."""
 
@@ -50,7 +53,8 @@ class _Label:
     """Number of requests whose size is known."""
     threads: float = math.nan
     times: Counter[int] = field(default_factory=Counter)
-    """Number of requests by response time in ms. `_counted_ms` has rounded the times down."""
+    """Number of requests with each response time, in ms, after `_counted_ms` has rounded the time.
+    """
 
     def quantile_ms(self, quantile: float) -> int:
         """Return the quantile of the requests' times in ms, by nearest rank."""
@@ -118,9 +122,11 @@ def rows_of_requests(lines: Iterable[str], source: str) -> Iterator[Row]:
 
 
 def _count(labels: dict[str, _Label], cells: dict[str, str]) -> int:
-    """Count a request, and return the number of new counters that the request needed.
+    """Count a request in `labels`, and return the number of new counters that the request needed.
 
-    MOST_COUNTERS limits the number of counters.
+    A new label needs a counter, and so does a new response time of a label. The caller adds up the
+    counters, because MOST_COUNTERS limits their number. If the request has no time in whole ms or
+    no column `success`, skip the request, and return 0.
     """
     elapsed_ms = _whole(cells.get("elapsed", ""))
     if elapsed_ms is None or "success" not in cells:

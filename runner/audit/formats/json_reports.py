@@ -23,7 +23,7 @@ NS = 1e-6
 US = 1e-3
 S = 1e3
 CLOSED = "use of closed network connection"
-"""Part of an error message of Go's network library: the program itself closed the connection."""
+"""Part of the message of Go's network library about a connection that the program itself closed."""
 CLOSED_OR_LIMITED = "closed or limited"
 """Load model of a report that does not say whether the tool limited the rate.
 
@@ -34,9 +34,10 @@ ABORTED = "aborted due to deadline"
 
 
 def scaled(values: Mapping[str, Any], names: Mapping[str, str], unit_ms: float) -> Row:
-    """Return the times in `values`, converted to ms, by our columns.
+    """Return the times in `values`, in ms, by the names of our columns.
 
-    `names` has the name of the time in `values` for each of our columns.
+    Each key of `names` is the name of one of our columns, and its value is the key of the time in
+    `values`. The unit of the times in `values` is `unit_ms` milliseconds.
     """
     return {ours: unit_ms * as_number(values.get(theirs)) for ours, theirs in names.items()}
 
@@ -234,11 +235,12 @@ def nighthawk(data: JsonObject, source: str) -> Iterator[Row]:
 
 
 REACHED = 0.95
-"""If a load of Nighthawk reached at least this share of the offered rate, the offered rate was the
-limit of the load.
+"""A load of Nighthawk counts as open if it reached at least this share of the offered rate.
+
+The offered rate then was the limit of the load, even if Nighthawk calls the load closed.
 """
 NEAR = 0.001
-"""A percentile of Nighthawk may stand for one of our percentiles if they differ by at most this.
+"""A percentile of Nighthawk is used as one of our percentiles if the two differ by at most this.
 
 Percentiles are shares here: the 99th percentile is 0.99.
 """
@@ -247,9 +249,10 @@ Percentiles are shares here: the 99th percentile is 0.99.
 def _workers_of_nighthawk(options: JsonObject, results: list[JsonObject]) -> float:
     """Return the number of Nighthawk's workers.
 
-    Each worker has the connections and the rate that the options name. The option `concurrency` may
-    be `auto` instead of a number. So if the file has a result for each worker, these results are
-    counted. Files have such results only if there are several workers.
+    The number is needed because the options name the connections and the rate of a single worker.
+    If there are several workers, the file has a result for each worker, and these results are
+    counted. If the file has no such results, the option `concurrency` is the number of workers. But
+    this option may be `auto` instead of a number. Then there is one worker.
     """
     found = sum(str(each.get("name")).startswith("worker_") for each in results)
     stated = as_number(options.get("concurrency"))
@@ -345,10 +348,10 @@ BARE_NAME = re.compile(r"^(\s*)(\w{1,40}):", re.M)
 
 
 def json_of_gatling_script(text: str) -> str:
-    """Return the content of Gatling's js/stats.js as JSON, as js/stats.json has it.
+    """Return the statistics in Gatling's js/stats.js as JSON, the format of js/stats.json.
 
-    js/stats.js has an object of JavaScript, in which some names have no quotation marks, and a
-    function. If `text` is not the content of js/stats.js, return an empty text.
+    `text` is the content of js/stats.js: an object of JavaScript, in which some names have no
+    quotation marks, and then a function. If `text` is anything else, return an empty text.
     """
     begin = GATLING_SCRIPT.match(text)
     if begin is None:
@@ -407,8 +410,9 @@ def _gatling_row(stats: JsonObject, source: str) -> Row:
 CRANK_TOOLS = ("wrk", "bombardier", "h2load", "http")
 """Load generators of crank. The name of each result begins with the name of the load generator.
 
-`http` is a prefix that several load generators share. A job may have results under both prefixes,
-so `http` comes last, and is used only if there is no other prefix.
+`http` is a prefix that several load generators share. A job may have results under the prefix
+`http` and also under the load generator's own prefix. The own prefix is preferred, so `http` comes
+last.
 """
 
 

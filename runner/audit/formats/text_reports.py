@@ -53,7 +53,7 @@ class _Report:
 
 
 MARGIN = r"^[ \t>]{0,16}"
-"""The start of a line that may be indented or quoted, as in Markdown."""
+"""Pattern of the start of a line that may be indented, or quoted by `>` as in Markdown."""
 
 
 def at(*lines: str) -> Begins:
@@ -129,7 +129,7 @@ def _reports(text: str, tools: Sequence[Tool]) -> list[_Report]:
 
 HEADING = re.compile(r"^\s{0,3}#{1,6}\s+(.{1,120}?)\s*#*\s*$", re.M)
 AB_AUTHORS = ("http://www.zeustech.net", "http://www.apache.org")
-"""Addresses that ab prints about itself."""
+"""Addresses of ab's authors, which ab prints above its report. They are not addresses of a load."""
 ADDRESS = re.compile(r"https?://[^\s\"'`<>)]{1,120}")
 
 
@@ -162,7 +162,7 @@ def _first(pattern: str, text: str) -> str | None:
 
 
 def _numbers(patterns: Mapping[str, str], text: str) -> Row:
-    """Return the first group of each pattern that matches, by column."""
+    """Return the value of each column whose pattern matches: the first group of the pattern."""
     found = {column: _first(pattern, text) for column, pattern in patterns.items()}
     return {column: value for column, value in found.items() if value is not None}
 
@@ -217,7 +217,10 @@ WRK_COLUMNS = {"Avg": "mean_ms", "Stdev": "stdev_ms", "Max": "max_ms", "99%": "p
 wrk2 prints the column `99%` instead of `Max`.
 """
 WRK2 = re.compile(r"Thread calibration|HdrHistogram")
-"""Words that wrk2 prints, but wrk does not. A short run of wrk2 prints no calibration."""
+"""Two words of which each shows that wrk2 printed a report, because wrk prints neither.
+
+A short run of wrk2 prints no calibration, so the calibration alone would not be enough.
+"""
 SOCKET_ERRORS = (
     r"Socket errors: connect (\d{1,18}), read (\d{1,18}), write (\d{1,18}), timeout (\d{1,18})"
 )
@@ -339,7 +342,11 @@ AB_FAILED = (
     r"\(Connect: (\d{1,18}), Receive: (\d{1,18}), Length: \d{1,18}, Exceptions: (\d{1,18})\)"
 )
 AB_TOTAL = r"^Total:\s+(\d{1,12})\s+(\d{1,12})\s+([\d.]{1,20})\s+\d{1,12}\s+(\d{1,12})"
-"""ab's line `Total`: minimum, mean, standard deviation, median and maximum."""
+"""Pattern of ab's line `Total`, whose five numbers describe the time of a request in ms.
+
+The numbers are the minimum, mean, standard deviation, median and maximum. The pattern has a group
+for each number but the median.
+"""
 AB_STOPPED = r"^Total of (\d{1,18}) requests completed"
 """The line that ab prints instead of a report if it gives up."""
 
@@ -478,8 +485,9 @@ def h2load(text: str, source: str) -> Iterator[Row]:
     """Yield the row of the output of h2load.
 
     A connection may have several requests under way (by HTTP/2 or by pipelining), but h2load does
-    not print how many. The time that h2load prints last includes a warm-up, but the number of
-    requests does not. If the end of the report is missing, the number of requests is unknown.
+    not print how many. The time in h2load's line `finished in` includes a warm-up, but the number
+    of requests does not. So the duration of the load is the main duration that h2load announces, if
+    it announces one. If the end of the report is missing, the number of requests is unknown.
     """
     columns = _in_table(text, r"^\s{10,40}(min\s.{0,120})$", r"(?:time for )?request\s*:")
     counts = re.search(H2LOAD_COUNTS, text, re.M)

@@ -29,7 +29,7 @@ NUMBERS = (
     *("failed_checks_pct",),
     *("bytes_per_s", "answer_bytes"),
 )
-"""Numeric columns of the frame; an unknown number is NaN.
+"""Numeric columns of an audited table; an unknown number is NaN.
 
 - `depth` is the number of requests under way per connection.
 - `connections` is the number of connections that were opened. `unmade` is the number of connections
@@ -49,8 +49,10 @@ NUMBERS = (
 Two columns of texts need an explanation, too:
 
 - `load_model` is `closed` or `open`. It is `closed or limited` if the tool can limit the rate of a
-  closed load, but the report does not say whether the rate was limited. It is `unknown` if a closed
-  load would contradict the file, and empty if the file does not state the load model.
+  closed load, but the report does not say whether the rate was limited. It is empty if the file
+  does not state the load model. The checks then treat the load as closed. It is `unknown` if the
+  checks must not do so, because connections may have been idle on purpose, for example while users
+  paused.
 - `missing` names the columns whose value was a placeholder for "unknown", such as -1.
 """
 PRINTED_QUANTILES = (50, 90, 95, 99)
