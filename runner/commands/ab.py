@@ -258,7 +258,11 @@ def ab(
 def _asked(
     commits: CommitOptions, load: LoadOptions, decision: DecisionOptions, rule: Any
 ) -> Asked:
-    """Return the options of the command line; raise LabError if they contradict each other."""
+    """Return the options of the command line as a request for a comparison.
+
+    Raise LabError if two options contradict each other, if a file cannot be written because its
+    folder does not exist, or if a path does not begin with a slash.
+    """
     from runner.planning.search import Objective
     from runner.running.two_commits import Asked
 

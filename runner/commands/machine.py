@@ -171,7 +171,11 @@ def _claims() -> str:
 
 
 def servers_table(servers: Sequence[Server]) -> str:
-    """Return the table in docs/servers.md: each server with its implemented parts and choices."""
+    """Return the table of docs/servers.md, which has a row for each server.
+
+    Among other things, a row names the parts of the contract that the server implements, and the
+    choice that its author made (the first sentence of the server's notes).
+    """
     import pandas as pd
 
     from runner.present.look.markup import to_markdown

@@ -159,7 +159,8 @@ def _begun_until(run: RunFolder, until: str | None) -> str | None:
 def _one_of(campaign: str, resume: str | None, api: bool, *, named: bool) -> None:
     """Raise LabError unless exactly one of a campaign, a run to resume, and an API is given.
 
-    `named` is True if the user gave options that only a campaign can have.
+    Also raise LabError if an API is given and `named` is True. `named` is True if the user gave
+    --server or --scale, which only campaigns have, or gave --engine together with --url.
     """
     if resume is not None and (campaign or api):
         raise LabError(

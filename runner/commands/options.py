@@ -202,7 +202,7 @@ def emit(value: Any) -> None:
 
 
 def opened(run: str) -> RunFolder:
-    """Return a run, after building its tables if they are missing.
+    """Return a run. If tables or profiles of the run are missing, build them first.
 
     Raise LabError if there is no such run.
     """
@@ -432,8 +432,8 @@ class ApiOptions:
 def grouped(*groups: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator for a command whose first parameters are groups of options (dataclasses).
 
-    Each field of a group becomes an option of the command line, in the order of the groups. After
-    them come the command's other parameters. Every field must have a default.
+    Each field of a group becomes an option of the command line, in the order of the groups. The
+    command's other parameters come after these options. Every field must have a default.
     """
 
     def decorator(command: Callable[..., None]) -> Callable[..., None]:
