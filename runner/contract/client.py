@@ -128,7 +128,7 @@ class Target:
 
 @dataclass(frozen=True)
 class LastAnswers:
-    """Responses on a connection until the server closed it, or was silent for too long."""
+    """The responses on a connection, until the server closed the connection or fell silent."""
 
     answers: list[TimedResponse]
     closed: bool
@@ -181,7 +181,8 @@ class CheckConnection:
     def read_to_the_end(self, within_s: float = SILENCE_S) -> LastAnswers:
         """Return all answers until the server closes the connection or is silent for too long.
 
-        Before the first answer, the connection's timeout applies; after it, `within_s` applies.
+        The first answer must begin within the connection's timeout. Each further answer must begin
+        within `within_s`.
         """
         answers: list[TimedResponse] = []
         try:

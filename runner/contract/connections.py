@@ -165,8 +165,8 @@ def _try_http_1_0_keep_alive(target: Target) -> Result:
                 "sent HTTP/1.0 with keep-alive twice; expected 200 twice; got "
                 f"{shown([answer, second])}",
             )
-        # A server that keeps the connection must say so. Otherwise the client waits until the
-        # connection is closed.
+        # A server that keeps the connection open must say so in a header. This server did not say
+        # so. It must close the connection, because the client waits for that.
         last = connection.read_to_the_end()
         ok = answer.status == 200 and not last.answers and last.closed
         return (

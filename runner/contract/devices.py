@@ -179,7 +179,7 @@ def device_rows(database: DeviceDatabase) -> Rows:
 def rows_without_database() -> Rows:
     """Return checks of a server that was started without DATABASE_URL.
 
-    Inserts must be answered with 503, and /stats must have no pool.
+    The server must answer inserts with 503, and `pool` must be null in the answer of /stats.
     """
 
     def has_no_pool(target: Target) -> Result:
@@ -238,7 +238,11 @@ def require_device(answer: TimedResponse, sent: Mapping[str, object]) -> bool:
 
 
 def _row_of(answer: TimedResponse) -> tuple[object, ...]:
-    """Return the row that an accepted insert must have left, in the types of the database."""
+    """Return the row that the table must have, according to the answer to an insert.
+
+    The values have the same types as in `DeviceDatabase.rows`. Raise LabError if the server did not
+    accept the insert.
+    """
     body = answer.json()
     if answer.status != 201 or not isinstance(body, dict):
         raise LabError(f"POST /devices answered {answer.brief}", 1)

@@ -77,7 +77,8 @@ def endpoint_rows(server: Server, nonce: str) -> Rows:
         rows["devices: byte for byte"] = Exchange(request("GET", "/devices"), same_bytes(compact))
     if "stats" in server.implements:
         rows["stats: shape"] = Exchange(STATS, Expected("the contract's shape", _is_stats))
-        # Only a server with `stats` must refuse other methods. Other servers serve fixed bodies.
+        # Only a server that implements `stats` must refuse wrong methods. A server without `stats`
+        # serves fixed bodies, so it may ignore the method.
         for needed, path, methods in WRONG_METHODS:
             if needed in server.implements:
                 rows |= {
@@ -179,15 +180,18 @@ SENT = {
 
 
 def is_counting(server: Server) -> bool:
-    """True if the server has counters.
+    """True if the server counts requests: if it implements both `count` and `stats`.
 
-    If the server does not implement `stats`, the answer of /count may be a constant.
+    `count` alone is not enough, because without `stats` the answer of /count may be a constant.
     """
     return {"count", "stats"} <= set(server.implements)
 
 
 def counting_rows(server: Server) -> Rows:
-    """Return checks that send requests, and compare this number with the server's counters."""
+    """Return checks that compare the number of requests sent with the server's counters.
+
+    Return no checks if the server has no counters.
+    """
     if not is_counting(server):
         return {}
     sent = [
@@ -207,11 +211,11 @@ def counting_rows(server: Server) -> Rows:
 
 
 def counted(target: Target, server: Server, name: str, checks: Iterable[Check]) -> Iterator[Check]:
-    """Run the checks, then yield one more check, called `name`.
+    """Yield the checks, then one more check that is called `name`.
 
-    This check requires that /count has grown by the number of requests that the other checks sent
-    and the server must count. If the server has no counters, or if no such request was sent, this
-    check is left out.
+    The additional check requires that /count has grown by the number of requests that the other
+    checks sent, without those requests that the server must not count. The additional check is left
+    out if the server has no counters, or if the other checks sent no request that may be counted.
     """
     first: int | None = None
     with contextlib.suppress(OSError, LabError):
@@ -225,8 +229,9 @@ def counted(target: Target, server: Server, name: str, checks: Iterable[Check]) 
             return False, "GET /count did not answer at the beginning"
         low = target.least - least
         high = target.most - most
-        # A server counts GET /count after it has answered. So the first reading does not include
-        # its own request, but the reading here includes it. Therefore 1 is subtracted.
+        # A server counts a request for /count after it has answered the request. So the number
+        # `first` does not include the first request for /count, but the number here includes that
+        # request. Therefore 1 is subtracted.
         number = read_count(target) - first - 1
         detail = (
             f"sent {low} requests that must be counted, and {high - low} that may be counted or "

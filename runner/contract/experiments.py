@@ -54,7 +54,7 @@ def text_cases(
 ) -> Iterator[ExperimentCase]:
     """Yield cases at and beyond the limits of a text field, which must have 1 to `most` characters.
 
-    `body` is a function that returns an object whose field has the given value.
+    `body` is a function that gets a value, and returns an object whose text field has this value.
     """
     for label, letter in CHARACTERS:
         yield accepted(f"{name} of 1 {label} character", body(letter))

@@ -14,10 +14,11 @@ MAX_BODY_BYTES = 64 * 1024
 class Message:
     """One message: a request, several pipelined requests, or bytes that are not a request.
 
-    `a + b` is a message that sends b directly after a. With `pause_s`, each piece is sent
-    separately; otherwise all pieces are sent at once. The message raises the server's counter by
-    `least` to `most`. This is a range, because the server may or may not count a request that is
-    refused or abandoned before a route answers it.
+    `a + b` is a message that sends b directly after a. If `pause_s` is not 0, each piece is sent
+    separately, with a pause of `pause_s` seconds after the piece. Otherwise all pieces are sent at
+    once. The message raises the server's counter by at least `least` and at most `most`. The two
+    numbers may differ, because the server may or may not count a request that is refused or
+    abandoned before a route answers it.
     """
 
     pieces: tuple[bytes, ...] = ()

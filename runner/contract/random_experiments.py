@@ -48,7 +48,7 @@ HARMLESS = (b" ", b"x", b"0", "é".encode())  # bytes whose insertion often leav
 def random_rows(server: Server, seed: int, size: int = 250) -> Rows:
     """Return checks of `size` valid experiments and of `size` damaged experiments.
 
-    The MD5 endpoint gets only valid experiments, and only a fifth of `size`.
+    The check of the MD5 endpoint sends only valid experiments, and only `size` / 5 of them.
     """
     rows: dict[str, partial[Result]] = {}
     if "experiments" in server.implements:
@@ -114,7 +114,8 @@ def samples(seed: int, size: int) -> Iterator[bytes]:
 def _character(random: Random) -> str:
     """Return a random character from any Unicode plane.
 
-    Characters of the first planes, and characters that need an escape, are more frequent.
+    Characters of the first two planes, and characters that JSON must escape, are chosen more often
+    than other characters.
     """
     kind = random.randrange(8)
     if kind == 0:
