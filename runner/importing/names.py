@@ -46,7 +46,8 @@ def trial_ids(subjects: Sequence[str]) -> list[str]:
 def _free_stem(subject: str, taken: set[str]) -> str:
     """Return the prefix of a subject's trial ids.
 
-    If another subject has the same prefix, append a number.
+    `taken` contains the prefixes of the other subjects in lower case. If it already contains the
+    prefix, append a number to the prefix.
     """
     stem = _NOT_IN_IDS.sub("-", subject).strip("-_") or "subject"
     number = 1

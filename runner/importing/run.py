@@ -185,7 +185,7 @@ def _manifest(
     records: Sequence[TrialRecord],
     remarks: Sequence[str],
 ) -> Manifest:
-    """Return the manifest, which names the files and has remarks about them.
+    """Return the manifest of an imported run, with the names of the files and the remarks.
 
     The manifest says nothing about the machine, because the machine is not known.
     """

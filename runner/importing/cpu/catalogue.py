@@ -42,9 +42,10 @@ class CpuFile:
 
     path: Path
     columns: Mapping[str, str] | None = None
-    """The CSV's names of the columns, as `--map` gives them. The keys are the lab's names.
+    """The columns of a CSV that `--map` names. None if the file has one of the FORMATS.
 
-    None if the file has one of the FORMATS.
+    A key is the lab's name of a column (such as `cpu`), and its value is the CSV's name of this
+    column.
     """
     server: str | None = None
     """Name of the server's process or container.

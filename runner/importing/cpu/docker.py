@@ -56,7 +56,8 @@ def read_docker_csv(text: str) -> list[Series]:
 def _every_s(text: str) -> float:
     """Return the time between two samples: STREAM_S for a stream, and CALL_S for single calls.
 
-    Only a stream contains codes that clear the terminal's screen, so these codes show a stream.
+    Only a stream contains codes that clear the terminal's screen. So a text without such codes was
+    written by single calls.
     """
     return STREAM_S if _SCREEN.search(text) else CALL_S
 

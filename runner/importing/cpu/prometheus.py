@@ -20,10 +20,11 @@ _IN_CORES = (
 def read_prometheus(text: str) -> list[Series]:
     """Return the series about CPU use in the answer; no series if the text has another format.
 
-    A metric `*_seconds_total` is a counter of CPU seconds. Values without a metric's name, such as
-    those of `rate()`, are numbers of CPUs in use. A metric `*_bytes` is the memory of the series
-    with the same labels. If the answer has only one such metric, it is also the memory of series
-    with other labels. Raise LabError if a value is not a number.
+    A metric `*_seconds_total` is a counter of CPU seconds. A metric `*_bytes` is the memory of the
+    series with the same labels. If the answer has only one series of a metric `*_bytes`, this
+    series is also the memory of series with other labels. All other values are numbers of CPUs in
+    use, for example the values of `rate()`, which have no metric's name. Raise LabError if a value
+    of CPU use is not finite.
     """
     if not text.lstrip().startswith("{"):
         return []
@@ -53,8 +54,8 @@ class _Result:
         """Return the samples of CPU use and memory use.
 
         The memory use comes from the entry of `memory` that has the same labels. If no entry has
-        the same labels, it comes from the only entry of `memory`. If there are several entries, the
-        memory use is unknown.
+        the same labels, but `memory` has only one entry, the memory use comes from this entry. In
+        all other cases the memory use is unknown (NaN).
         """
         rss = np.full(len(self.at_s), math.nan)
         same = [each for each in memory if each.labels == self.labels] or memory
@@ -67,7 +68,8 @@ class _Result:
             )
         if self.metric.endswith(_COUNTER):
             steps = np.diff(self.values, prepend=self.values[:1])
-            # after a restart of the server, the counter begins at 0 again
+            # After a restart of the server, the counter begins at 0 again. Then the value, not the
+            # step, is the CPU time used.
             used_s = np.cumsum(np.where(steps < 0, self.values, steps))
             return Series(names, "wall", self.at_s, used_s, rss)
         times = [Time(float(at_s), "wall") for at_s in self.at_s]

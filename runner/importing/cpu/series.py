@@ -53,11 +53,14 @@ class Series:
     """Samples of one process or container, in order of time."""
 
     names: tuple[str, ...]
-    """Names by which a user may choose the series: names, ids, values of labels."""
+    """Name, id and values of labels of the process or container.
+
+    A user may choose the series by any of these texts.
+    """
     clock: Clock
     at_s: Floats
     cpu_s: Floats
-    """CPU time used since the first sample."""
+    """CPU time in seconds that was used since the first sample."""
     rss_bytes: Floats
     """Resident memory in bytes; NaN if unknown."""
     note: str = ""
