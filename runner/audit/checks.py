@@ -229,9 +229,9 @@ def _slack_ms(rows: pd.DataFrame) -> pd.Series[float]:
 def _slowest_rate(rows: pd.DataFrame) -> pd.Series[float]:
     """Return a lower bound of the true rate, in requests/s.
 
-    The bound is the printed rate. For `SAMPLED_TOOLS`, whose printed rate is a mean of samples, the
-    bound is the smaller of the printed rate and requests / time. For these tools the bound is NaN
-    if the number of requests is smaller than `FEW_FOR_P99`, or is unknown.
+    For most tools the bound is the printed rate. The `SAMPLED_TOOLS` print a mean of samples as the
+    rate. For these tools the bound is the smaller of the printed rate and requests / time. It is
+    NaN if the number of requests is smaller than `FEW_FOR_P99`, or is unknown.
     """
     counted = (rows["requests"] / rows["duration_s"]).where(rows["duration_s"] > 0)
     lower = np.fmin(rows["rate"], counted)
@@ -705,7 +705,7 @@ def _equal_rows(rows: pd.DataFrame) -> Iterator[Finding]:
 def _repeated_counts(rows: pd.DataFrame) -> Iterator[Finding]:
     """Yield findings about rows with equal count, mean and maximum, but different rates."""
     counts = ["requests", "mean_ms", "max_ms"]
-    # Means below this limit may be equal only because the tool rounds them.
+    # If a mean is small compared with the rounding error, different means may be printed as equal.
     is_fine = rows["mean_ms"] >= COARSE * _slack_ms(rows)
     known = rows[is_fine & (rows["requests"] * 10 >= DIGITS)].dropna(subset=[*counts, "rate"])
     for _, group in known.groupby(counts, sort=False):

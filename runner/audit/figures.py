@@ -68,8 +68,9 @@ def _chart(
 ) -> Chart | None:
     """Return a chart with a point for each row; None if there are no rows.
 
-    If `x` is even, points are spaced evenly in the order of `rows`. Each panel shows one test with
-    one number of connections. `beside` has further arguments for `_draw`.
+    If `x.even` is true, the points are spaced evenly in the order of `rows`. Each panel shows one
+    test with one number of connections. There are at most PANELS panels: if there are more tests,
+    only the tests with the most rows are shown. `beside` contains further arguments for `_draw`.
     """
     if rows.empty:
         return None

@@ -61,7 +61,7 @@ class TimedResponse(Response):
     def brief(self) -> str:
         """The answer in short, for a check's detail: `400 {"error":"…"}`.
 
-        A body that is not JSON is replaced by its type.
+        If the body is not JSON, the Content-Type of the answer is appended.
         """
         kind = (
             ""

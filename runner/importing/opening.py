@@ -24,7 +24,11 @@ def open_report(run: str, trial: str | None = None) -> RunPage:
 
 
 def run_named(run: str) -> str:
-    """Return the name of a run; import it first if `run` is the path of a file."""
+    """Return the name of a run.
+
+    If `run` is the path of a file, return the name of the run that was imported from this file. If
+    there is no such run, import the file first.
+    """
     return short_name(_imported(Path(run))) if Path(run).is_file() else run
 
 

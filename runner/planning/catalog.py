@@ -92,7 +92,7 @@ def load_server(name: str) -> Server:
 
 
 def read_server(folder: Path) -> Server:
-    """Return the server that a folder's server.toml describes. It has the name of the folder."""
+    """Return the server that a folder's server.toml describes; name it after the folder."""
     top = read_table(folder / "server.toml")
     top.read(ServerFile)
     server = top.table("server").read(ServerTable)
@@ -186,9 +186,9 @@ _FORMS: dict[tuple[str, str], tuple[type[Form], ...]] = {
 }
 """Possible forms of a `[[load]]`, by tool and load model.
 
-A load has the first form whose identifying size the `[[load]]` contains. If it contains no
-identifying size, the load has the last form. So an open load of k6 is a search, a sweep of rates, a
-sweep of percentages, or otherwise a ramp.
+The forms are tried in this order. A load has the first form whose identifying size the `[[load]]`
+contains. If the `[[load]]` contains no identifying size, the load has the last form. For example,
+an open load of k6 is a ramp if it is neither a search nor a sweep of rates or percentages.
 """
 _ALL_SIZES = (
     "vus",
@@ -348,7 +348,11 @@ def _load(table: Table, written: Collection[str], servers: Collection[str]) -> L
 def _check_sizes(
     table: Table, workload: Workload, given: Mapping[str, Any], needed: Collection[str]
 ) -> None:
-    """Raise LabError if a size is missing or unexpected, or if the generator cannot send a rate."""
+    """Raise LabError if a size of a load is missing or unexpected.
+
+    `needed` contains the sizes that the load must contain. Also raise LabError if a rate is higher
+    than the highest rate at which the load generator sends evenly spaced requests.
+    """
     for key in (*_ALL_SIZES, "pool_sizes"):
         if (key in given) != (key in needed):
             verb = "needs" if key in needed else "takes no"
@@ -407,7 +411,7 @@ def campaign_from_manifest(manifest: Manifest) -> Campaign:
 
 
 def schema_file() -> Path:
-    """Return the database's schema; raise LabError without a checkout."""
+    """Return the path of the database's schema; raise LabError without a checkout."""
     return places().need_checkout("A load with a database") / "servers" / "schema.sql"
 
 

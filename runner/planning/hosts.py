@@ -23,9 +23,9 @@ class Host:
 
     `tcp://` needs certificates.
     """
-    address: str  # IP address in the network between the hosts, to which the load is sent
+    address: str  # IP address to which other hosts send the load, in the network between the hosts
     certificates: Path | None = None  # folder with ca.pem, cert.pem and key.pem (Docker's names)
-    cpus: tuple[int, ...] = ()  # CPUs that the lab may use; empty if it may use all
+    cpus: tuple[int, ...] = ()  # CPUs that the lab may use; empty if the lab may use all CPUs
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ MOST_TRIALS = 100_000
 
 
 def cells_of(load: Load, workload: Workload, servers: Sequence[Server]) -> list[Cell]:
-    """Return the cells of one load: every combination of its settings, for each server.
+    """Return the cells of one load: a cell for each server and combination of the load's settings.
 
     Servers that do not implement the workload are left out. If the load names servers, all other
     servers are left out, too.
@@ -155,14 +155,17 @@ def _in_sequence(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _search_id(cell: Cell) -> str:
-    """Return a name that all steps of a search share; for any other load, the cell's own name."""
+    """Return the name that a cell shares with all other steps of its search.
+
+    If the cell is no step of a search, return the cell's own id.
+    """
     if isinstance(cell.shape, Search):
         return replace(cell, shape=replace(cell.shape, bisection=0)).cell_id
     return cell.cell_id
 
 
 def _bisection(cell: Cell) -> int:
-    """Return the number of a search's step; 0 for any other load."""
+    """Return the number of a cell's step in its search; 0 if the cell is no step of a search."""
     return cell.shape.bisection if isinstance(cell.shape, Search) else 0
 
 
@@ -296,7 +299,7 @@ def _load_s(cell: Cell) -> float:
 
 
 class TimeLeft:
-    """Predicts the remaining time of a campaign.
+    """A prediction of the remaining time of a campaign.
 
     The prediction uses the estimated durations of all trials, and the real durations of the trials
     that have ended. The campaign begins when this object is created. `clock` returns seconds.

@@ -24,10 +24,11 @@ just the slowest request.
 NARROW = 1.05
 """A Bracket is narrow if its higher rate is at most this many times its lower rate.
 
-If the bracket is narrow, the next step repeats the lower rate, to confirm it.
+If the bracket is narrow, the next step loads the server at the lower rate again, to confirm that
+the server keeps the objective at this rate.
 """
 ROUNDING_RPS = 1.0
-"""A Bracket whose higher rate exceeds NARROW times its lower rate by at most this is still narrow.
+"""A Bracket is also narrow if its higher rate is at most its lower rate x NARROW + ROUNDING_RPS.
 
 Without this tolerance, a bracket might never be narrow, because the rates of steps are rounded to
 whole numbers.
@@ -60,14 +61,17 @@ class Objective:
 
     @property
     def least_requests(self) -> int:
-        """Number of requests that a trial needs for FEWEST_BEYOND of them to exceed the percentile.
+        """Number of requests of a trial in which FEWEST_BEYOND requests lie above the percentile.
 
         For p99 the trial needs 1,000 requests, and for p999 it needs 10,000.
         """
         return round(FEWEST_BEYOND / (1 - float(f"0.{self.percentile[1:]}")))
 
     def kept(self, metrics: Mapping[str, float | int | None]) -> bool:
-        """Return whether a trial sustained its rate and kept its percentile within the limit."""
+        """Return True if a trial sustained the offered rate, and kept the percentile's limit.
+
+        `metrics` are the trial's metrics.
+        """
         measured = metrics.get(f"latency_{self.percentile}_ms")
         return bool(metrics.get("sustained")) and measured is not None and measured <= self.limit_ms
 
@@ -125,9 +129,9 @@ class Searches:
     def note(self, record: Mapping[str, Any]) -> None:
         """Add a trial's record.
 
-        A failed trial has no result, so the next step tries its rate again. If another trial at the
-        same rate fails, or if the server died under the load, the objective counts as broken at
-        this rate.
+        A trial that failed for the first time at a rate has no result, so the next step tries the
+        same rate again. If a second trial fails at this rate, or if the server died under the load,
+        the objective counts as broken at this rate. Ignore trials that are no steps of a search.
         """
         cell = record["cell"]
         rate = cell.get("rate_rps")

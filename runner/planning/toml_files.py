@@ -174,7 +174,7 @@ class WorkloadFile(TableModel):
 
 
 class SharedSettings(TableModel):
-    """Settings that a campaign can make for all of its loads, or a load for itself."""
+    """Settings that a campaign can make for all of its loads, and that a load can override."""
 
     repeats: Count | None = None
     server_share: Shares | None = None
