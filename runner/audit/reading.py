@@ -243,8 +243,8 @@ def _rows(text: str, source: str, options: Options) -> Iterable[Row]:
         try:
             return _rows_of_json(text, source, name)
         except LabError:
-            # A text that begins with a bracket may not be JSON: it may be a link in Markdown, or
-            # the time of a log.
+            # A text that begins with a bracket is not always JSON. The bracket may belong to a link
+            # in Markdown, or to the time at the beginning of a log's line.
             if found := _rows_of_text(text, source, options):
                 return found
             raise

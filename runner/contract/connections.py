@@ -68,7 +68,7 @@ def connection_rows(server: Server) -> Rows:
         "header names in any case": Exchange(
             _health("hOST: lab\r\ncONNECTION:close\r\n"), OK, End.CLOSED
         ),
-        # RFC 9112, section 3.2.2: not only proxies, but all servers must accept such a target.
+        # RFC 9112, section 3.2.2: all servers, not only proxies, must accept an absolute-form target.
         "an absolute-form target": Exchange(
             _health("Host: lab\r\n", target="http://lab/health"), IS_HEALTH
         ),

@@ -99,7 +99,7 @@ def _cases() -> Iterator[ExperimentCase]:
         for text in VERBATIM:
             yield accepted(f"{field} {text!a}", body(text))
         for text in ("\0", "a\0b", "a\0"):
-            # PostgreSQL's type text stores every character except NUL.
+            # A column of PostgreSQL's type `text` can store every character except NUL.
             yield rejected(f"{field} {text!a}", field, body(text))
         escaped = body("TEXT").replace(b"TEXT", b"\\ud83d\\ude00" * MAX_CHARS)
         yield accepted(f"{field} of {MAX_CHARS} escaped surrogate pairs", escaped)

@@ -213,9 +213,10 @@ def counting_rows(server: Server) -> Rows:
 def counted(target: Target, server: Server, name: str, checks: Iterable[Check]) -> Iterator[Check]:
     """Yield the checks, then one more check that is called `name`.
 
-    The additional check requires that /count has grown by the number of requests that the other
-    checks sent, without those requests that the server must not count. The additional check is left
-    out if the server has no counters, or if the other checks sent no request that may be counted.
+    The additional check compares the growth of /count with the number of requests that the other
+    checks sent. It leaves out requests that the server must not count. For a request that the
+    server may count or not, it allows both. The additional check is not done if the server has no
+    counters, or if the other checks sent no request that may be counted.
     """
     first: int | None = None
     with contextlib.suppress(OSError, LabError):

@@ -24,7 +24,7 @@ DIGITS = 13
 The error is at most 0.03 %.
 """
 MOST_COUNTERS = 2_000_000
-"""Highest number of counters in memory, where they need about 200 MB.
+"""Highest number of counters of requests. This number of counters needs about 200 MB of memory.
 
 There is a counter for each label, and for each different response time of a label.
 """
@@ -53,8 +53,7 @@ class _Label:
     """Number of requests whose size is known."""
     threads: float = math.nan
     times: Counter[int] = field(default_factory=Counter)
-    """Number of requests with each response time, in ms, after `_counted_ms` has rounded the time.
-    """
+    """Number of requests for each response time in ms, which `_counted_ms` has rounded down."""
 
     def quantile_ms(self, quantile: float) -> int:
         """Return the quantile of the requests' times in ms, by nearest rank."""

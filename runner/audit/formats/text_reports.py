@@ -173,7 +173,7 @@ _TIME = rf"\s+([\d.]{{1,24}}\s*(?:{_UNIT})?)"
 QUANTILE = re.compile(
     rf"^\s+([\d.]{{1,8}})\s*%{{1,2}}\s+(?:in\s+)?([\d.]{{1,24}})\s?({_UNIT})?\s*$", re.M
 )
-"""A printed line with a percentile: the percentage, the time, and its unit."""
+"""Pattern of a printed line with a percentile: the percentage, the time, and the time's unit."""
 
 
 def _quantiles(text: str, unit: str = "") -> Row:
