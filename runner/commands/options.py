@@ -216,7 +216,11 @@ def opened(run: str) -> RunFolder:
 
 
 def run_of(run: str) -> RunFolder:
-    """Return a run by its id, path or name. If `run` is a file of k6, first import it as a run."""
+    """Return a run by its id, path or name.
+
+    If `run` is the path of a file of k6, return the run that was imported from this file. If there
+    is no such run, import the file first.
+    """
     if not Path(run).is_file():
         return find_run(run)
     from runner.importing.run import found_or_imported

@@ -68,7 +68,8 @@ def connection_rows(server: Server) -> Rows:
         "header names in any case": Exchange(
             _health("hOST: lab\r\ncONNECTION:close\r\n"), OK, End.CLOSED
         ),
-        # RFC 9112, section 3.2.2: all servers, not only proxies, must accept an absolute-form target.
+        # RFC 9112, section 3.2.2: an absolute-form target must be accepted by all servers, not only
+        # by proxies.
         "an absolute-form target": Exchange(
             _health("Host: lab\r\n", target="http://lab/health"), IS_HEALTH
         ),

@@ -343,7 +343,7 @@ ROWS: Rows = {
     "Expect: 100-continue, without waiting": Exchange(
         request("POST", PATH, PUBLISHED_BODY, (EXPECT,)) + HEALTH, (OK, OK), may_continue=True
     ),
-    # HTTP/1.0 has no status 100, so the server must ignore the header Expect of an HTTP/1.0 request.
+    # HTTP/1.0 has no status 100, so the server must ignore `Expect` in a request of HTTP/1.0.
     "Expect: 100-continue of HTTP/1.0 is ignored": Exchange(
         request("POST", PATH, PUBLISHED_BODY, (EXPECT,), "HTTP/1.0"), IS_PUBLISHED
     ),

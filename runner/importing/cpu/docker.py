@@ -123,9 +123,9 @@ def _of_csv(text: str) -> Iterator[Sample]:
 
 
 def _time(texts: list[str]) -> Time:
-    """Return the first of the texts that is a date or a time since the epoch.
+    """Return the time in the first of the texts that is a date or a time since the epoch.
 
-    If no text is a time, return a time whose clock is `none`.
+    If there is no such text, return a time whose clock is `none`.
     """
     times = (time_of(each) for each in texts)
     dated = (each for each in times if each is not None and each.clock != "relative")
