@@ -38,7 +38,8 @@ class Rules:
         in_kernel = stack[-1].endswith(KERNEL)
         for function in reversed(stack):
             if function.endswith(KERNEL) != in_kernel:
-                # The program that called the kernel does not show what work the kernel did.
+                # The remaining functions belong to the program that called the kernel. They do not
+                # show what work the kernel did.
                 break
             if found := _first(function, self, in_kernel):
                 return found

@@ -16,10 +16,10 @@ from runner.verdict.limits import Limit
 
 
 def calibrate(run: RunFolder) -> Calibration:
-    """Return the generators' ceilings, from the sealed trials of a calibration run.
+    """Return the generators' ceilings, computed from the sealed trials of a calibration run.
 
-    The ceiling of a load is the median rate of the server with the highest median rate. Raise
-    LabError if no trial is sealed.
+    A load may have trials with several servers. The ceiling of the load is the median rate of the
+    server with the highest median rate. Raise LabError if no trial is sealed.
     """
     manifest = run.manifest()
     trials = pq.read_table(run.table("trials")).to_pandas()
@@ -62,7 +62,11 @@ def calibrate(run: RunFolder) -> Calibration:
 
 
 def _rate(row: pd.Series, bins: pd.DataFrame) -> float:
-    """Return the mean rate of a closed load, or the mean rate of the fastest step of a ramp."""
+    """Return the rate of a trial in requests/s.
+
+    For a closed load, this is the mean rate of the load. For a ramp, it is the mean rate of the
+    step with the most requests.
+    """
     if row["load_model"] == "closed":
         return float(row["rps"])
     of_trial = bins[bins["trial_id"] == row["trial_id"]]
@@ -76,10 +80,10 @@ def _rate(row: pd.Series, bins: pd.DataFrame) -> float:
 def capacity(run: RunFolder, servers: Sequence[str], workload: Workload) -> float:
     """Return the rate, in requests/s, that the slowest of the servers reaches on one core.
 
-    All requests are for the workload's path. Only a closed keep-alive load whose limit was the
-    server shows the server's capacity. The rate of each such load is divided by the share of a core
-    that the lab gave the server, and the server's capacity is the median of the results. Raise
-    LabError if one of the servers has no such load.
+    Only some trials show a server's capacity: sealed trials with a closed keep-alive load on the
+    workload's path, in which the server was the limit. The rate of each such trial is divided by
+    the share of a core that the lab gave the server. The capacity of a server is the median of
+    these quotients. Raise LabError if one of the servers has no such trial.
     """
     found: dict[str, list[float]] = defaultdict(list)
     for record in run.records():

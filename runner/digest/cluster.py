@@ -1,8 +1,8 @@
-"""Rebuild a run's tables on Dask workers (an optional extra), on this machine or others.
+"""Rebuild a run's tables on Dask workers, on this machine or on others. Dask is an optional extra.
 
-A task depends only on the raw files of one session, and writes each table atomically. So if a
-worker dies, another worker can repeat the task. All workers must have access to the run's folder,
-for example by a network file system.
+A task rebuilds the parts of the tables that belong to one session. It reads only the raw files of
+this session, and writes each part atomically. So if a worker dies, another worker can repeat the
+task. All workers must have access to the run's folder, for example by a network file system.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from runner.store import Values
 
 WORKER_BYTES = 2**30
 """Memory limit of a worker: 400 MB for DuckDB, 200 MB for Python and libraries, and a reserve."""
-LOST_WORKERS = 3  # Dask gives up a task if more than this many workers died while they ran it
+LOST_WORKERS = 3  # Dask gives up a task if more than this many workers die while running the task
 
 
 @contextlib.contextmanager
@@ -27,10 +27,10 @@ def spread_over(
 ) -> Iterator[Spread]:
     """Yield a `map()` that runs on Dask workers.
 
-    If `address` is `local`, start `workers` processes, by default one per usable CPU. They are
-    connected by TLS with temporary keys. Otherwise `address` is the address of a scheduler
-    (tcp://host:port or tls://host:port), and the keys come from Dask's configuration. Raise
-    LabError if Dask is not installed or the scheduler does not answer.
+    If `address` is `local`, start `workers` processes, by default one per usable CPU. These
+    processes communicate by TLS with temporary keys. Otherwise `address` is the address of a
+    scheduler (tcp://host:port or tls://host:port), and the keys come from Dask's configuration.
+    Raise LabError if Dask is not installed or the scheduler does not answer.
     """
     try:
         dask, distributed = map(importlib.import_module, ("dask", "distributed"))

@@ -45,33 +45,40 @@ class _Load:
     first_start_ns: int
     last_end_ns: int
     slow_ms: float
-    """99th percentile of the published latency. A request that took longer counts as slow."""
+    """99th percentile of the published latency. A request that took longer than this is slow."""
     has_set_up: bool = False
     """True if setup() or teardown() sent requests, which only the view `every` contains."""
 
 
 @dataclass(frozen=True)
 class ScriptSlice:
-    """A script's requests in one slice of a session: the rows on disk, and the labels in them."""
+    """A script's requests in one slice of a session.
+
+    The rows of the requests are in a file. Each of these rows has the number of a label in
+    `labelling`. The rows of iterations and users are in files, too.
+    """
 
     labelling: Labelling
     checked: Mapping[int, Checked]
     first_start_ns: int
     files: Mapping[str, Path]
-    """File with the rows of each view, by the view's name in `_OF_SLICES`."""
+    """Paths of the files with the rows, by the name of the view from which the rows come."""
 
 
 @dataclass(frozen=True)
 class _Kind:
     """A way to divide the requests into groups, such as endpoints.
 
-    Each group has a number, which is called its key.
+    Each group has a number, counted from 0, which is called the key of the group.
     """
 
     keys: Mapping[int, int]
-    """Key of the group to which the requests with a label belong, by the label's number."""
+    """Mapping from the number of a label to the key of a group.
+
+    Requests with this label belong to this group.
+    """
     columns: Sequence[Mapping[str, Any]]
-    """The columns that describe each group. A group's key is its index in this sequence."""
+    """The values of the columns that describe each group, in the order of the groups' keys."""
     view: str = "requests"
 
 
@@ -102,7 +109,7 @@ _OF_SLICES = {
     "iterations": "length_ms",
     "users": "at_ns, vus, allocated",
 }
-"""The columns that are kept for each slice, by the name of the view that has these columns."""
+"""The columns of each view that are kept for a slice, by the name of the view."""
 
 
 def keep_slice(
@@ -110,7 +117,8 @@ def keep_slice(
 ) -> ScriptSlice:
     """Keep the rows of one slice for `write_tables_of_slices`.
 
-    `place` returns the path of the file for a view's rows.
+    `place` is a function that gets the name of a view, and returns the path of the file into which
+    the view's rows are written.
     """
     files = {}
     for view, names in _OF_SLICES.items():
@@ -128,10 +136,11 @@ def write_tables_of_slices(
     mode: str,
     slow_ms: float,
 ) -> None:
-    """Write a trial's parts of the tables as if its slices had followed one another without a gap.
+    """Write a trial's parts of the tables `endpoints`, `checks` and `users` from all of its slices.
 
-    `seconds` has the length of each slice. The same label may have different numbers in two slices,
-    so all labels get new numbers.
+    In the tables, each slice begins when the slice before it ends, as if there were no pauses
+    between the slices. `seconds` has the length of each slice. The same label may have different
+    numbers in two slices, so all labels get new numbers.
     """
     begin_ns = slices[0].first_start_ns
     labelling = Labelling()
@@ -270,7 +279,7 @@ def _by_endpoint(
 
 
 def _endpoint(label: Labels, only_origin: str) -> str:
-    """Return the name of an endpoint: the method, and the request's name or its URL.
+    """Return the name of an endpoint: the method, and the name of the request or else the URL.
 
     `only_origin` is the origin that all URLs share; it is empty if the URLs have several origins.
     The URL is written without this origin.

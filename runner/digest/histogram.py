@@ -16,8 +16,9 @@ from runner.columns import schema_of
 GROWTH = 1.01
 """Upper bound of a bucket divided by its lower bound.
 
-A latency of 1 us or more is at most 0.499 % (GROWTH**0.5) from the geometric middle of its bucket.
-The same holds for every quantile (nearest rank) read from a histogram.
+A latency of 1 us or more differs from the geometric middle of its bucket by at most the factor
+GROWTH**0.5, which is 0.499 %. So if a quantile (nearest rank) is read from a histogram as the
+middle of a bucket, the quantile is wrong by at most 0.499 %, too.
 """
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 """Quantiles in the tables, by name. The name is part of a column's name (`latency_p50_ms`)."""
@@ -27,7 +28,7 @@ Floats = NDArray[np.float64]
 
 
 def bucket_index(latency_us: ArrayLike) -> Ints:
-    """Return the bucket of each latency in us: floor(ln(us) / ln(1.01)), and 0 below 1 us.
+    """Return the bucket of each latency: floor(ln(us) / ln(1.01)), or 0 for latencies below 1 us.
 
     Rounding errors of the logarithm are corrected, so that the `bucket_bounds` always enclose a
     latency of 1 us or more. Raise ValueError for NaN, infinite or negative latencies.
@@ -79,7 +80,8 @@ def latency_table(
 ) -> pa.Table:
     """Return one trial's rows of tables/latency.parquet.
 
-    `second` is None if the histogram covers the whole load.
+    `second` has, for each row, the second of the load to which the row's count belongs. If the
+    histogram covers the whole load, `second` is None.
     """
     bounds = bucket_bounds(bucket)
     size = bounds.lower_ms.size

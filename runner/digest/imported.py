@@ -51,9 +51,10 @@ SUMMARY = "k6-summary.json"  # base name of the summary beside the samples
 
 @dataclass(frozen=True)
 class ImportedDigest:
-    """A trial's digest, the trial with the load that its samples show, and remarks for readers."""
+    """The digest of an imported trial, the trial itself, and remarks for readers."""
 
     trial: Trial
+    """The trial. If the samples show the shape of the load, the trial's cell has this shape."""
     digest: Digest
     remarks: tuple[str, ...]
 
@@ -90,9 +91,9 @@ def digest_imported(
     threads: int = 2,
     progress: Callable[[int], None] | None = None,
 ) -> ImportedDigest:
-    """Write the parts of the tables for an imported trial, and return the trial's digest.
+    """Write an imported trial's parts of the tables, and return the trial's digest.
 
-    If the end of the file is missing, the rest of the file is digested. `progress` receives the
+    If the end of the file is missing, the part before it is digested. `progress` is called with the
     number of bytes read so far. Raise LabError if the file is missing or was not written by k6.
     """
     raw = samples_of(run.trial(trial.trial_id))
@@ -169,8 +170,8 @@ def digest_imported(
 _NO_URL = {("", "", "")}
 """The method, name and URL in the label of a check.
 
-All three are empty texts, because a check belongs to no request. So these labels are left out when
-the endpoints are counted.
+All three are empty texts, because a check belongs to no request. When the endpoints are counted,
+labels with these three values are left out.
 """
 _ITERATIONS_S = """
     SELECT coalesce(max(end_ns) - min(end_ns - (length_ms * 1e6)::BIGINT), 0) / 1e9 FROM iterations
@@ -211,7 +212,10 @@ def _summary(run: RunFolder, trial: Trial) -> GeneratorSummary | None:
 
 
 def _stated(run: RunFolder, trial: Trial) -> StatedByK6:
-    """Return the thresholds in k6's summary and their results; none if there is no summary."""
+    """Return the thresholds in k6's summary and their results.
+
+    If the trial has no summary, return a StatedByK6 without thresholds.
+    """
     path = run.trial(trial.trial_id) / SUMMARY
     return read_stated(path) if path.is_file() else StatedByK6()
 
@@ -260,7 +264,7 @@ def _remarks(
     use: ServerUse | None,
     summary: GeneratorSummary | None,
 ) -> list[str]:
-    """Return sentences that a reader must know to understand the trial's numbers."""
+    """Return sentences with facts that a reader needs to understand the trial's numbers."""
     said = []
     if points.lines_lost:
         said.append(
@@ -297,7 +301,10 @@ def _remarks(
 
 
 def _write_resources(run: RunFolder, trial: Trial, use: ServerUse | None) -> None:
-    """Write the trial's part of the table of resources; without samples, write an empty part."""
+    """Write the trial's part of the table `resources`.
+
+    If there are no samples of the server's CPU use, the part has no rows.
+    """
     rows = no_rows() if use is None else use.rows(trial.trial_id)
     with replacing(part(run, "resources", trial.trial_id)) as temporary:
         pq.write_table(rows, temporary)

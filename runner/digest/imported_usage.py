@@ -1,8 +1,8 @@
 """CPU and memory that another tool sampled during an imported load.
 
-The tool may have another clock than the load, so the times of its samples are converted to the
-clock of the load. Each row of the raw file states the CPU time used so far, as in a trial that the
-lab measured.
+The tool may have another clock than the load, so the times of the tool's samples are converted to
+the clock of the load. Each row of the raw file has the CPU time that the server had used up to the
+time of the row. The raw file of a trial that the lab measured has the same form.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ MOST_ZONE_S = 14 * 3600
 COVERED = 0.9
 """CPU time per request is computed only if the samples cover at least this share of the load."""
 SHORT_S = 0.11
-"""If the median interval between samples is longer than this, no peak CPU use over 0.1 s is
-computed.
+"""If the median interval between samples is longer than this, the peak CPU use in windows of 0.1 s
+is not computed.
 """
 LONG_S = 1.6
-"""If the median interval between samples is longer than this, no peak CPU use over 1 s is computed.
+"""If the median interval between samples is longer than this, the peak CPU use in windows of 1 s is
+not computed.
 """
 
 
@@ -54,13 +55,16 @@ class ServerUse:
 
     @property
     def covered(self) -> tuple[float, float]:
-        """When the samples of the load begin and end, in seconds since the load began."""
+        """Beginning and end of the part of the load that the samples cover.
+
+        Both are in seconds since the load began.
+        """
         t_s = self.counter.t_s
         return max(0.0, float(t_s[0])), min(self.seconds, float(t_s[-1]))
 
     @property
     def mean_pct(self) -> float:
-        """Mean CPU use in % of a core, over that time of the load for which there are samples."""
+        """Mean CPU use in % of a core, over the part of the load that the samples cover."""
         return self.counter.mean_pct(*self.covered)
 
     def metrics(self, requests: int) -> Mapping[str, float | None]:
@@ -83,7 +87,10 @@ class ServerUse:
         return self.counter.peak_pct(*self.covered, window_s)
 
     def rows(self, trial_id: str) -> pa.Table:
-        """Return the rows of the table of resources, without samples from outside the load."""
+        """Return the rows of the table `resources`, from the samples taken during the load.
+
+        For the beginning and the end of the covered time, the CPU time is interpolated.
+        """
         begin_s, end_s = self.covered
         inside = (self.counter.t_s > begin_s) & (self.counter.t_s < end_s)
         at_s = np.concatenate([[begin_s], self.counter.t_s[inside], [end_s]])
@@ -140,7 +147,10 @@ class _Moved:
 
     by_s: float
     words: str = ""
-    """What was assumed about the samples' clock; empty if nothing was assumed."""
+    """Sentence that says what the lab assumed about the samples' clock.
+
+    Empty if the lab assumed nothing.
+    """
 
 
 def _aligned(
@@ -166,7 +176,7 @@ def _aligned(
 def _in_zone(t_s: np.ndarray[Any, np.dtype[np.float64]], begin_s: float, seconds: float) -> _Moved:
     """Return the offset to add to the times of samples whose time zone is unknown.
 
-    Choose the zone in which the samples overlap most with the load.
+    The time zone is chosen so that the samples overlap with the load for as long as possible.
     """
     days_s = DAY_S * math.floor(begin_s / DAY_S) if t_s[0] + begin_s < DAY_S else 0.0
     zones = range(-MOST_ZONE_S, MOST_ZONE_S + 1, ZONE_STEP_S)
@@ -188,7 +198,7 @@ def _in_zone(t_s: np.ndarray[Any, np.dtype[np.float64]], begin_s: float, seconds
 
 
 def _facts(path: Path) -> dict[str, str]:
-    """Return tool, clock and note from the metadata of a file of samples.
+    """Return the values of `tool`, `clock` and `note` in the metadata of a file of samples.
 
     Raise LabError if the file cannot be read.
     """

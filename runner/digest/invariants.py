@@ -12,9 +12,12 @@ from runner.generator_traits import GENERATOR_LATE_S, TRAITS, Tool, Traits
 from runner.model import Blame, Check
 
 ROUNDING_MS = 0.001
-"""Allowed rounding error in ms: k6 adds nanoseconds, but prints milliseconds as floats."""
+"""Allowed rounding error in ms.
+
+k6 adds up durations in nanoseconds, but prints them in milliseconds as floats.
+"""
 MIN_COVERAGE = 0.99
-MOST_IDLE = 0.005  # highest CPU use of a server while others are loaded, as a share of a core
+MOST_IDLE = 0.005  # highest CPU use of a server that counts as idle, as a share of a core
 SETTLED_S = 0.1
 """For this time at the start of a load, a generator may run on CPUs that it was not given.
 
@@ -24,10 +27,10 @@ any CPU.
 MAX_LATE = 0.2
 """Up to this share of the probe's requests may be sent late because the probe itself was slow.
 
-The largest share observed is 3 %. It was observed while the hypervisor took CPU time away.
+The largest share observed so far was 3 %, on a machine from which the hypervisor took CPU time.
 """
 OWN_CONNECTIONS = 3
-"""Number of connections of the lab and of wrk that are not part of the load.
+"""Number of connections that the lab and wrk open in addition to the connections of the load.
 
 wrk connects once to test the address (wrk.resolve in wrk.lua). The lab connects once to read the
 number of accepted connections, and keeps one connection to /stats during the load.
@@ -46,7 +49,8 @@ a mean iteration.
 In a shorter steady time, some users would still be starting.
 """
 CPU_TOLERANCE = 1.02
-"""A program may use up to this many times the CPU time that its CPUs offered during the load.
+"""A program may seem to use up to this many times the CPU time that its CPUs offered during the
+load.
 
 The kernel counts CPU time in ticks, and two of the counted ticks may lie outside the load. Two
 ticks are a noticeable share of a short load.
@@ -66,16 +70,16 @@ TOGETHER = 0.9
 longest-running generator runs.
 """
 APART_NS = 150_000_000
-"""A load that breaks the rule of TOGETHER is still accepted if, for at most this time, the
-longest-running generator ran without all the others beside it.
+"""A load that breaks the rule of TOGETHER is still accepted if the time for which all generators
+ran together is at most this much shorter than the time of the longest-running generator.
 
 Programs take tens of milliseconds to start and to end, which is a large share of a short load.
 """
 UNDER_WAY = 0.5
 """On average, at least this share of wrk's connections must have a request under way.
 
-The mean number of requests under way is rate x mean latency. On a busy CPU, the observed share was
-0.9.
+The mean number of requests under way is rate x mean latency. For a generator on a busy CPU, the
+observed share was 0.9.
 """
 MOVED_NS = 5_000_000
 """The clocks of two hosts may drift apart by at most this time during a load.
@@ -97,7 +101,7 @@ IF_BROKEN = {
     ),
     Blame.MACHINE: "is repeated, whatever else failed",
 }
-"""What happens to a trial that breaks an invariant, by the invariant's blame."""
+"""Says for each blame what happens to a trial that breaks an invariant with this blame."""
 
 
 def _every_generator(_: Traits) -> bool:
@@ -134,17 +138,17 @@ def _is_divisible_without_requests(traits: Traits) -> bool:
 
 @dataclass(frozen=True)
 class Rule:
-    """What an invariant demands, and which trials it applies to."""
+    """Description of an invariant: what it demands, and to which trials it applies."""
 
     check_name: str
-    """Name of the check, which is stored.
+    """Name of the check, as trial.json stores it.
 
     If the invariant has a number, the name begins with this number.
     """
     compares: str
     """The numbers that must agree."""
     tolerance: str = "none"
-    """How much the numbers of `compares` may differ."""
+    """The allowed difference between the numbers that `compares` names."""
     generators: Callable[[Traits], bool] = _every_generator
     """Function that gets a generator's traits, and returns True if the invariant applies to the
     generator's loads.
@@ -412,7 +416,7 @@ class Invariant(Enum):
 
     @property
     def check_name(self) -> str:
-        """Name of the invariant's check, which is stored."""
+        """Name of the invariant's check, as trial.json stores it."""
         return self.value.check_name
 
     @property

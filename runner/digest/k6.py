@@ -1,9 +1,10 @@
 """Digest k6's raw samples and summary into three tables and the numbers for the invariants.
 
-k6_raw.py writes one row per request. This module runs SQL on these rows, and DuckDB moves data to
-disk if memory is short.
+k6_raw.py writes one row per request. This module runs SQL on these rows in DuckDB, which moves data
+to disk if memory is short.
 
-It relies on these facts of k6's source (lib/netext/httpext/tracer.go, equal in 1.8.1 and 2.2.0):
+The module relies on these facts of k6's source (lib/netext/httpext/tracer.go, which is the same in
+1.8.1 and 2.2.0):
 
 - `time` is the end of the request, in wall-clock time.
 - `http_req_blocked` is the time from asking for a connection until k6 has the connection, so it
@@ -42,11 +43,13 @@ from runner.store import read_json, replacing
 CLOSED_SHARE = 0.99
 """If at least this share of the requests opened a connection, the mode is `close`.
 
-The share may be less than 1, because k6 reports no connecting time if connecting failed.
+The limit is less than 1, because k6 reports no connecting time for a request whose connection could
+not be opened.
 """
 SETTLED = 0.1
-"""The steady time of a load excludes this share of the load at the beginning, because virtual users
-start one after the other.
+"""The steady time of a load begins when this share of the load is over.
+
+Before that, some virtual users may not have started, because they start one after the other.
 """
 BIN_NS = 100_000_000  # width of a bin of the throughput table
 GROUP_ROWS = 61_440  # rows in a row group of the table of requests
@@ -65,7 +68,10 @@ Python, Arrow and the blocks of lines need about 230 MB in addition. DuckDB may 
 some tens of MB.
 """
 BLOCKED = (1110, 1111)
-"""k6's error_code for a blocked address or host name (lib/netext/httpext/error_codes.go)."""
+"""Values of k6's `error_code` for a request to a blocked address or to a blocked host name.
+
+Source: lib/netext/httpext/error_codes.go.
+"""
 TREND = {
     **{
         "mean": "avg",
@@ -78,14 +84,15 @@ TREND = {
     },
     "max": "max",
 }
-"""The lab's names of the statistics of a trend, each with the name in k6's summary."""
+"""Mapping from the lab's name of a trend's statistic to the statistic's name in k6's summary."""
 OF_ONE_GENERATOR = (
     *("labelling", "checked", "thresholds", "kinds"),
     *("first_drop_ns", "last_drop_ns"),
 )
-"""Facts of a Tally that are left out if several generators share a load.
+"""Fields of a Tally that keep their default values if several generators share a load.
 
-These facts cannot be added up: for example, the same label has another number in each generator.
+The generators' values of these fields cannot be added up. For example, the same label may have a
+different number in each generator's file.
 """
 FIRST_BYTE = ("p50", "p99")
 """The percentiles of the time to the first byte that the tables contain."""
@@ -95,7 +102,7 @@ Trend = Mapping[str, float]  # known statistics of one trend, in ms
 
 
 class NoRequestsError(LabError):
-    """A file of k6 has no HTTP request."""
+    """An error that says that a file of k6 contains no HTTP request."""
 
 
 @dataclass(frozen=True)
@@ -106,13 +113,13 @@ class Steady:
     """
 
     seconds: float
-    in_flight: float  # mean number of concurrent iterations within this time
-    iteration_mean_ms: float  # mean duration of the iterations that ended in this time
+    in_flight: float  # mean number of concurrent iterations within the steady time
+    iteration_mean_ms: float  # mean duration of the iterations that ended in the steady time
 
 
 @dataclass(frozen=True)
 class PortUse:
-    """Requests of a user's script to a single port that is not the server's."""
+    """Counts of the requests that a user's script sent to one port other than the server's port."""
 
     port: int
     requests: int
@@ -141,12 +148,13 @@ class RequestNumbers(Tally):
     """
     last_end_ns: int
     durations: Trend
-    """Exact statistics of http_req_duration, whether connections were reused or not."""
+    """Exact statistics of http_req_duration, which never includes the time of connecting."""
     latency: Trend
     """Exact statistics of the published latency.
 
-    If connections were reused, these statistics are equal to `durations`. Otherwise the published
-    latency also contains the time of connecting.
+    If the mode is `keepalive`, the published latency is http_req_duration, and these statistics are
+    equal to `durations`. In the other modes, the published latency also includes the time of
+    connecting.
     """
     worst_residual_ms: float  # largest |sending + waiting + receiving - duration|
     iteration_max_ms: float  # largest iteration_duration; 0 without a completed iteration
@@ -156,7 +164,7 @@ class RequestNumbers(Tally):
     other_ports: tuple[PortUse, ...] = ()
     """The use of each other port to which k6 sent requests, in the order of the ports.
 
-    Of the statistics of latency, only `all_durations` includes these requests.
+    The latency statistics do not include requests to other ports, except for `all_durations`.
     """
     all_durations: Trend | None = None
     """Statistics like `durations`, but including the requests to other ports.
@@ -209,8 +217,8 @@ def digest_requests(
     - `tables` are the output paths for requests, latency and throughput, in this order. If there
       are no paths, no table is written.
     - `mode` is the requested use of connections, and `held` is the number of connections that the
-      load may hold. `mode_of` derives the observed mode from these two and from the requests.
-    - `window_s` is the planned duration of an open load, from the start of the first request.
+      load may hold. `mode_of` derives the observed mode from `mode`, `held` and the requests.
+    - `window_s` is the planned duration of an open load. It begins with the first request.
     - `spool` is the function that reads the raw file. Each generator other than k6 has its own
       function.
     - `look` is called so that the caller can read more from the views of `_open_spool`. If the file
@@ -218,7 +226,7 @@ def digest_requests(
 
     In mode `keepalive`, the column `latency_ms` is http_req_duration. In the other modes it is the
     time from asking for a connection to the last byte: max(blocked, connecting + tls) + duration.
-    Failed requests count, too.
+    Failed requests are included.
 
     If the raw file is damaged, raise LabError (exit code 1) with the file's name and the faulty
     line, and write no table.
@@ -261,8 +269,9 @@ def spool_together(
 ) -> Tally:
     """Spool the raw files of several generators, each into a folder of its own.
 
-    Return the sums of the files' counts. `further` holds the other files besides `raw`, each with
-    the offset in nanoseconds that converts the file's times to the wall clock of `raw`.
+    Return a Tally with the sums of the files' counts. `further` holds the files other than `raw`,
+    each with the number of nanoseconds to add to the file's times to convert them to the wall clock
+    of `raw`.
     """
     whole = Tally()
     for number, (path, behind_ns) in enumerate([(raw, 0), *further], start=1):
@@ -283,7 +292,8 @@ def spool_together(
 def merge_summaries(summaries: Sequence[GeneratorSummary]) -> GeneratorSummary:
     """Merge the summaries of several generators.
 
-    Counts are added, and the mean is weighted by the numbers of requests. Percentiles are left out.
+    Counts and rates are added, and the mean is weighted by the numbers of requests. Percentiles are
+    left out, because they cannot be computed from the summaries.
     """
     names = ("iterations", "dropped", "requests", "rps", "checks", "checks_failed")
     whole = GeneratorSummary(
@@ -336,17 +346,20 @@ def connect(folder: Path, memory_mb: int, threads: int) -> duckdb.DuckDBPyConnec
 
 
 def _by_generator(spool: Path, name: str) -> list[str]:
-    """Return the paths of a view's files, in the order of the generators."""
+    """Return the paths of the files that a view reads.
+
+    There is one file per generator, in the order of the generators' numbers.
+    """
     return sorted(map(str, spool.rglob(f"{name}.parquet")))
 
 
 def _open_spool(spool: Path, threads: int) -> duckdb.DuckDBPyConnection:
     """Open a DuckDB with the views `iterations`, `users`, `requests`, `every` and `watched`.
 
-    `requests` has the columns of k6_raw.py, and also `ok` and `occupied_ms`, which is the time from
-    asking for a connection to the last byte. `every` has the same requests, and in addition the
-    requests to other ports. The column `own` is true for requests to the server, and the column
-    `port` has the port of each other request.
+    `requests` has the columns that k6_raw.py writes, and also `ok` and `occupied_ms`, which is the
+    time from asking for a connection to the last byte. `every` has the rows of `requests`, and in
+    addition the rows of the files elsewhere.parquet (ELSEWHERE). In `every`, the column `own` is
+    true for the rows of `requests`, and the column `port` has the port of each other row.
 
     The blocked time should contain the times of connecting and TLS. But if a connection was opened
     and then not used, k6 writes 0 as the blocked time. Therefore, if the sum of connecting and TLS
@@ -445,10 +458,10 @@ def _numbers_of_load(
 
 
 def _protocol(database: duckdb.DuckDBPyConnection, tally: Tally, name: str) -> str | None:
-    """Return the values of the label `name` (`proto` or `tls_version`) in the answers.
+    """Return the values that the answers' labels have in the field `name`.
 
-    Several values are joined by commas, the most frequent value first. Return None if no label has
-    a value.
+    `name` is `proto` or `tls_version`. Several values are joined by commas, the most frequent value
+    first. Return None if no label has a value.
     """
     known = [getattr(label, name) for label in tally.labels]
     if not any(known):
@@ -588,9 +601,9 @@ _THROUGHPUT = """
                FROM answers GROUP BY bin) USING (bin)
     ORDER BY bin
 """
-"""Query of one row per bin, from the start of the load to the end of the last request.
+"""Query that returns one row per bin, from the start of the load to the end of the last request.
 
-Bins in which no request ended have zeros, so that a stall is visible.
+In the row of a bin in which no request ended, the counts are 0, so that a stall is visible.
 """
 
 
@@ -641,19 +654,18 @@ def _write_tables(
 
 @dataclass(frozen=True)
 class GeneratorSummary:
-    """Counts and statistics of one run of k6 (or another generator), from its own summary."""
+    """Counts and statistics from the summary that k6 (or another generator) wrote about a load."""
 
     iterations: int
     dropped: int
     requests: int
-    rps: float  # k6's rate over its test run; 0 without requests
+    rps: float  # requests/s, as the generator computed the rate; 0 without requests
     http_req_duration: Trend = field(default_factory=dict)  # empty without requests
     checks: int = 0
     """Number of results of the script's checks; `checks_failed` is the number of failures."""
     checks_failed: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
-    """Further counts of a generator. `Tally.points` has counts of the same names from the samples.
-    """
+    """Further counts, by name. `Tally.points` has the counts of the same names from the samples."""
 
 
 def read_summary(path: Path) -> GeneratorSummary:
@@ -694,8 +706,8 @@ def read_summary(path: Path) -> GeneratorSummary:
 def _summarized_metrics(data: Any) -> JsonObject:
     """Return the values of each metric, from a summary in any of k6's three forms.
 
-    - `--summary-export` writes the values directly into the object of a metric.
-    - handleSummary() gets the values in the member `values` of a metric.
+    - In the file of `--summary-export`, the object of a metric has the values as members.
+    - In the data of handleSummary(), the object of a metric has a member `values` with the values.
     - The machine-readable summary has a list of metrics. In this form, p(90) is called `p90`.
     """
     if "results" in data:

@@ -1,7 +1,7 @@
 """Read the lines of k6's `--out csv=FILE` as points, which k6_raw.py combines into requests.
 
-The first line names the columns. Values have six decimals. Durations are values in ms, so they are
-exact to a nanosecond. But the times of points are whole seconds, unless K6_CSV_TIME_FORMAT was set
+The first line names the columns. Values have six decimals. A duration is a value in ms, so it is
+exact to a nanosecond. But the time of a point is a whole second, unless K6_CSV_TIME_FORMAT was set
 when k6 ran.
 """
 
@@ -23,13 +23,13 @@ TAGS = (
     *("status", "error_code", "method", "name", "url", "group", "scenario", "check"),
     *("expected_response", "proto"),
 )
-"""Tags of a point that are read; k6 may write further tags."""
+"""Tags of a point that the lab reads. k6 may write further tags, which are ignored."""
 _FIRST = ("metric_name", "timestamp", "metric_value")
 _SEPARATOR = "\x1f"
 _UNITS = {10: 1_000_000_000, 13: 1_000_000, 16: 1_000, 19: 1}
-"""Length, in ns, of the unit in which a time since the epoch is written.
+"""Length in ns of the unit in which a time since the epoch is written, by the number of digits.
 
-The key is the number of digits of the time: 10 digits, for example, are a time in seconds.
+A time with 10 digits, for example, is written in seconds.
 """
 
 
@@ -47,15 +47,15 @@ def csv_lines(blocks: Iterator[bytes]) -> Lines:
 
 
 class _WrongValueError(Exception):
-    """A value of one of k6's own metrics is not a finite number of 0 or more.
+    """An error that says that a value of one of k6's own metrics is negative or not finite.
 
-    So k6 did not write the line.
+    k6 does not write such values, so k6 did not write the line.
     """
 
 
 @dataclass(frozen=True)
 class _Reader:
-    """A function that parses a block of lines whose columns are `columns`."""
+    """A function that parses a block of CSV lines. `columns` names the columns of the lines."""
 
     columns: tuple[str, ...]
 
@@ -67,7 +67,8 @@ class _Reader:
             return self._points(block)
         except _WrongValueError as error:
             said = str(error)
-        except (pa.ArrowException, ValueError):  # the texts of these errors name Arrow's types
+        except (pa.ArrowException, ValueError):
+            # The texts of these errors name Arrow's types, which do not help the user.
             said = "the columns, times or values are not those that k6 writes"
         fault = DamageError(1, f"this line or a later one is not a line of k6's CSV: {said}")
         return Block.without_points(fault)
@@ -123,7 +124,7 @@ def _distinct(texts: pa.ChunkedArray) -> tuple[list[str], NDArray[np.int32]]:
 def _require_values(
     names: Sequence[str], metrics: NDArray[np.int32], values: NDArray[np.float64]
 ) -> None:
-    """Require of each point of k6's own metrics that its value is a finite number of 0 or more.
+    """Check that each point of one of k6's own metrics has a finite value of 0 or more.
 
     Raise _WrongValueError for the first point with another value.
     """

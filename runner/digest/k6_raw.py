@@ -1,6 +1,6 @@
 """Read k6's raw file (`--out json=FILE`, plain, .gz or .zst) into one row per request on disk.
 
-A damaged file is reported with the line of its first fault.
+If the file is damaged, an error names the line of the first fault.
 
 The file is read once, in blocks of whole lines, so that memory does not grow with the file's size.
 Threads parse all lines of a block at once with Arrow and NumPy, and combine the points of whole
@@ -9,13 +9,14 @@ point in the same form:
 
     {"metric":"http_reqs","type":"Point","data":{"time":"2026-11-21T00:56:31.1Z","value":1,"tags":{"status":"200"}}}
 
-Every part of such a line is checked: value and time must be valid, and name and tags must be JSON
-(repeated texts are parsed once per block). A line in any other form is parsed with Python's json.
-If the line is a valid point, it is rewritten in k6's form; otherwise its fault is reported.
+Every part of such a line is checked: value and time must be valid, and name and tags must be JSON.
+A text that occurs several times in a block is parsed only once. A line in any other form is parsed
+with Python's json. If such a line is a valid point, it is rewritten in k6's form. Otherwise the
+fault of the line is reported.
 
-k6 writes all points of a request at a time, so the points of two requests are never mixed. If all
-other points are left out, the metrics of the lines must therefore repeat in exactly the order of
-REQUEST_METRICS. Any other order is reported as damage.
+k6 writes all points of a request together, so the points of two requests are never mixed. If only
+the points with a metric of REQUEST_METRICS are considered, their metrics must therefore repeat in
+exactly the order of REQUEST_METRICS. Any other order is reported as damage.
 """
 
 from __future__ import annotations
@@ -92,25 +93,31 @@ REQUESTS = pa.schema(
         *[(name, pa.int16()) for name in ("status", "error_code")],
     ]
 )
-"""One row per request, in the file's order: the wall-clock time of its end, and k6's durations.
+"""One row per request, in the file's order.
 
-error_code is 0 if there was no error.
+A row has the wall-clock time when the request ended, k6's durations, and the codes of the result.
+`error_code` is 0 if there was no error.
 """
 LABELLED = REQUESTS.append(pa.field("label", pa.int32()))
-"""One row per request, with the number of its label (`Tally.labels`)."""
+"""One row per request: the columns of REQUESTS, and the number of the label in `Tally.labels`."""
 ELSEWHERE = LABELLED.append(pa.field("port", pa.int32()))
 """One row per request of a user's script that is not part of the load on the server.
 
-Such a request went to a port other than the server's, which the column `port` names. Or it belongs
-to setup() or teardown(), and then the column has SET_UP_PORT.
+Either the request went to a port other than the server's port, and the column `port` has this other
+port. Or setup() or teardown() sent the request, and the column `port` has SET_UP_PORT.
 """
 SET_UP_PORT = 0  # number in the column `port` for all requests of setup() and teardown()
 SET_UP_GROUPS = ("::setup", "::teardown")
 """Groups that k6 gives to the requests of setup() and teardown() (internal/js/runner.go)."""
-NO_PORT = -1  # unknown, because the tag `url` holds the name that the script gave the request
+NO_PORT = -1
+"""Stands for an unknown port.
+
+The port is unknown if the tag `url` is not a URL. For example, the tag may hold the name that the
+script gave the request.
+"""
 DEFAULT_PORTS = {"http": 80, "https": 443}
 ITERATIONS = pa.schema([("end_ns", pa.int64()), ("length_ms", pa.float64())])
-"""One row per completed iteration: the wall-clock time of its end, and iteration_duration."""
+"""One row per completed iteration: the wall-clock time when it ended, and its duration."""
 USERS = pa.schema([("at_ns", pa.int64()), ("vus", pa.float64()), ("allocated", pa.bool_())])
 """Two rows per second, one for each of k6's two gauges of users.
 
@@ -135,7 +142,7 @@ _LARGEST = 1e300  # replaces infinite values of a script's own metrics
 
 
 class DamageError(Exception):
-    """The raw file differs from what k6 writes.
+    """An error that says that the raw file differs from what the generator writes.
 
     `cut` is True if only the end of the file is missing.
     """
@@ -145,7 +152,8 @@ class DamageError(Exception):
         self.line = line
         """Number of the faulty line; 0 if unknown.
 
-        If the stream ended early, it is the number of the line after the last line read.
+        If the file ends early or is corrupt, this is the number of the line after the last line
+        that was read.
         """
         self.reason = reason
         self.cut = cut
@@ -159,38 +167,41 @@ class Tally:
     """Number of points of each metric, including the metrics that a user's script defines."""
     lines: int = 0
     requests: int = 0  # requests to the server
-    elsewhere: int = 0  # requests of a user's script to other ports
-    set_up: int = 0  # requests of setup() and teardown(), which `elsewhere` includes
+    elsewhere: int = 0  # requests that are in elsewhere.parquet instead of requests.parquet
+    set_up: int = 0  # those requests in `elsewhere` that setup() and teardown() sent
     unnamed: int = 0  # requests that are counted in `requests` although their port is unknown
     iterations: int = 0
     dropped_iterations: int = 0
     late: int = 0
     """Requests that the generator sent late; always 0 for k6."""
     lines_lost: int = 0
-    """Number of lines that were not used because the end of the file is missing.
+    """Number of lines that were read but not used, because the end of the file is missing.
 
-    Lines that were not used are the line that was cut off, and the lines of a request whose last
-    points are missing. The number of lines in the missing end is unknown.
+    These are the line that was cut off, and the lines of a request whose last points are missing.
+    Lines in the missing end of the file are not counted, because their number is unknown.
     """
     labelling: Labelling = field(default_factory=Labelling)
-    """The numbered labels of requests and checks, and the URLs of each label."""
+    """The labels of requests and checks, with their numbers, and the URLs of each label."""
     checked: dict[int, Checked] = field(default_factory=dict)
     """Results of the script's checks, by the number of the check's label."""
-    last_drop_ns: int = 0  # wall-clock time of the last dropped iteration
+    last_drop_ns: int = 0  # wall-clock time when k6 last dropped an iteration; 0 if it dropped none
     first_drop_ns: int = 0
     thresholds: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Expressions of the script's thresholds, by metric."""
     kinds: dict[str, str] = field(default_factory=dict)
-    """Kind of each metric, if the file says it: `counter`, `gauge`, `rate` or `trend`."""
+    """Kind of each metric whose kind the file states: `counter`, `gauge`, `rate` or `trend`."""
 
     @property
     def labels(self) -> list[Labels]:
-        """The labels of requests and checks, by number."""
+        """The labels of requests and checks; a label's index in the list is its number."""
         return self.labelling.labels
 
 
 class MissingRequestsError(DamageError):
-    """The file is complete, but has no HTTP request: for example, the script tests WebSockets."""
+    """An error that says that a complete file has no HTTP request.
+
+    For example, a script that tests only WebSockets sends no HTTP requests.
+    """
 
     def __init__(self, tally: Tally) -> None:
         super().__init__(tally.lines, "the file has no complete request up to this line")
@@ -222,11 +233,11 @@ def spool_points(
     - With `salvage`, a missing end of the file is not a fault. Instead, `Tally.lines_lost` counts
       the lines that cannot be used.
     - With `server_port`, requests whose tag `url` names another port are written to
-      elsewhere.parquet (ELSEWHERE) instead.
-    - With `set_up_apart`, requests of setup() and teardown() are written to elsewhere.parquet.
+      elsewhere.parquet (ELSEWHERE) instead of requests.parquet.
+    - With `set_up_apart`, requests of setup() and teardown() are written to elsewhere.parquet, too.
     - `progress` is called with the number of bytes of the file that were read.
-    - If the file's format is not JSON, `opened` is the function that returns the reader of the
-      file's lines.
+    - If the file's format is not JSON, `opened` is a function that gets the file's blocks and
+      returns the Lines of the file.
     - With `watch`, the points that `watch` selects are written to watched.parquet (WATCHED).
 
     Raise DamageError with the line of the first fault.
@@ -280,7 +291,10 @@ class Lines:
 
 
 class GroupWriter(AbstractContextManager["GroupWriter"]):
-    """A Parquet file with row groups of a fixed size, whatever the size of the batches written."""
+    """Writer of a Parquet file with row groups of a fixed size.
+
+    The size of the row groups does not depend on the sizes of the batches that are written.
+    """
 
     def __init__(self, path: Path, schema: pa.Schema, rows: int = 122_880, **encoding: Any) -> None:
         self._writer = pq.ParquetWriter(
@@ -291,7 +305,7 @@ class GroupWriter(AbstractContextManager["GroupWriter"]):
         self._waiting_rows = 0
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """Add rows. They are written to the file when there are enough rows for a row group."""
+        """Add rows. Once there are enough rows for a row group, they are written to the file."""
         batches = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches()
         self._waiting += [batch for batch in batches if batch.num_rows]
         self._waiting_rows += rows.num_rows
@@ -314,9 +328,9 @@ class GroupWriter(AbstractContextManager["GroupWriter"]):
 def _writers(
     stack: ExitStack, folder: Path, has_others: bool, is_watched: bool
 ) -> dict[str, GroupWriter]:
-    """Open the files of a spool, and return their writers by the keys of `Rows`.
+    """Open the files of a spool, and return a writer for each file.
 
-    `stack` closes the files.
+    The keys of the result are the keys of `Rows`. `stack` closes the files.
     """
     schemas = {"requests": LABELLED, "users": USERS, "iterations": ITERATIONS}
     if has_others:
@@ -330,7 +344,7 @@ def _writers(
 
 
 def _write(rows: Rows, writers: Mapping[str, GroupWriter]) -> None:
-    """Write the rows for which there is a writer."""
+    """Write the rows of each file that has a writer. The rows of other files are ignored."""
     for name, writer in writers.items():
         for batch in rows[name]:
             writer.write(batch)
@@ -365,8 +379,8 @@ def _ahead(
 class _File:
     """The complete lines of a file, in blocks of about `block_bytes`.
 
-    If the file is faulty, the lines end early, and `damage` is the fault. `damage.line` is still 0
-    then, because only the reader of the lines counts the lines.
+    If the file is faulty, the last block ends before the fault, and `damage` describes the fault.
+    `damage.line` is 0, because this class does not count the lines.
     """
 
     raw: Path
@@ -405,7 +419,7 @@ class _File:
 
 
 def _ignored(_read_bytes: int) -> None:
-    """Show no progress."""
+    """Do nothing with the number of bytes that were read, so that no progress is shown."""
 
 
 def _chunks(raw: Path, most_bytes: int, progress: Callable[[int], None]) -> Iterator[bytes]:
@@ -507,14 +521,14 @@ class Points:
 class Block:
     """Content of a block of lines, up to the first faulty line.
 
-    `fault` is the fault of this line; None if no line is faulty.
+    `fault` is the fault of the first faulty line; None if no line is faulty.
     """
 
     points: Points
     names: list[str]  # names of the metrics
     lines: int
     tags: Sequence[Tags]
-    """The different sets of tags of the points."""
+    """The distinct sets of tags that the points have."""
     fault: DamageError | None = None
     announced: list[Announced] = field(default_factory=list)
 
@@ -525,10 +539,10 @@ class Block:
 
 
 def _read(block: bytes) -> Block:
-    """Parse a block; lines that are not in k6's form are parsed with Python's json.
+    """Parse a block of lines. Lines that are not in k6's form are parsed with Python's json.
 
-    Older versions of k6 write the metric's name at the end of a line. Such lines are rewritten with
-    the name at the beginning.
+    Older versions of k6 write the metric's name at the end of a line. Such a line is rewritten with
+    the name at the beginning before it is parsed.
     """
     if block.startswith(_OLDER_HEAD):
         block = _OLDER.sub(_NEWER, block)
@@ -538,7 +552,8 @@ def _read(block: bytes) -> Block:
         if apart.fits.all():
             return _block(apart)
         odd = np.flatnonzero(~apart.fits).tolist()
-    except (ValueError, RecursionError):  # some line has an invalid part
+    except (ValueError, RecursionError):
+        # It is not known which line is invalid, so every line is parsed with Python's json.
         odd = range(block.count(b"\n"))
     if b"\n" + _OLDER_HEAD in block and (newer := _OLDER.sub(_NEWER, block)) != block:
         return _read(newer)
@@ -559,7 +574,8 @@ def _read_singly(lines: list[bytes], odd: Iterable[int]) -> Block:
             break
     try:
         apart = _taken_apart(b"\n".join(lines), rewritten=True)
-    except ValueError:  # the text of this error names Arrow's types
+    except ValueError:
+        # The text of this error names Arrow's types, which do not help the user.
         said = "this line or a later one has a time or a value that k6 does not write"
         return Block.without_points(DamageError(1, said))
     return _block(apart, fault, [each for each in announced if each is not None])
@@ -584,10 +600,11 @@ class _Apart:
 
 
 def _taken_apart(block: bytes, *, rewritten: bool = False) -> _Apart:
-    """Return the points of the lines in k6's form.
+    """Return the points of those lines of a block that are in k6's form.
 
-    With `rewritten`, the numbers are not checked, because `_rewritten` wrote the odd lines as valid
-    JSON. Raise ValueError if the name, time, value or tags of some line are not valid JSON.
+    With `rewritten`, the form of the numbers is not checked, because `_rewritten` has replaced the
+    lines that were not in k6's form. Raise ValueError if the name, time, value or tags of a line
+    are invalid.
     """
     text = np.frombuffer(block, np.uint8)
     ends = np.flatnonzero(text == ord("\n")).astype(np.int32)
@@ -623,7 +640,7 @@ def _taken_apart(block: bytes, *, rewritten: bool = False) -> _Apart:
 
 
 def _behind_name(block: bytes, name: Ints, ends: Ints) -> tuple[Ints, Ints]:
-    """Return the offsets where each line's name ends, and where its time begins.
+    """Return the offsets where the name of each line ends, and where the time of the line begins.
 
     If a line is not in k6's form, both offsets are the end of the line.
     """
@@ -686,15 +703,17 @@ def _port(url: str) -> int:
         return NO_PORT
 
 
-# The type is unsigned, so the difference wraps round to more than 200 for characters below "0".
+# The type is unsigned. So for a character below "0", the difference wraps round to more than 200,
+# and the character does not count as a digit.
 def _is_digit(characters: NDArray[np.uint8]) -> NDArray[np.bool_]:
     return np.asarray(characters - np.uint8(ord("0")) < 10)
 
 
 def _texts(block: bytes, begins: Ints, ends: Ints) -> pa.StringArray:
-    """Return pieces of a block, in their order, as an Arrow string array, without a copy.
+    """Return pieces of a block as an Arrow string array, without copying them.
 
-    Between two pieces the array has a null, which stands for the bytes between them.
+    The pieces must be in ascending order and must not overlap. Between two pieces the array has a
+    null, which stands for the bytes between the pieces.
     """
     offsets = np.column_stack([begins, ends])
     every_second = bytes([0b01010101]) * (len(begins) // 4 + 1)
@@ -738,14 +757,21 @@ def _begin_with(block: bytes, begins: Ints, ends: Ints, needle: bytes) -> NDArra
 # --- from points to rows --------------------------------------------------------------------------
 
 _KEPT = np.dtype([("status", "i2"), ("error_code", "i2"), ("port", "i4"), ("label", "i4")])
-"""The values that are kept of a point's tags; `label` is the number of the point's label."""
+"""The values that are derived from a point's tags and kept instead of the tags.
+
+`label` is the number of the point's label.
+"""
 POINT = np.dtype(
     [
         *[("line", "i8"), ("metric", "i4"), ("end_ns", "i8"), ("value", "f8")],
         *[(name, _KEPT[name]) for name in _KEPT.names or ()],
     ]
 )
-"""A single point. Its `metric` is an index of KNOWN, and `line` counts from 0."""
+"""A single point.
+
+`metric` is an index of KNOWN. `line` is the number of the line within its block, from 0.
+`_Pairing.add` converts it to the number of the line within the file, from 1.
+"""
 Singles = NDArray[np.void]
 """An array of single points, in the form of POINT."""
 _UNKNOWN = len(KNOWN)  # stands for every metric that is not in KNOWN
@@ -764,7 +790,7 @@ class _Requests:
     request.
     """
     kept: NDArray[np.void]
-    """The values that are kept of the tags of each request's first point, in the form of _KEPT."""
+    """The values of _KEPT for each request, derived from the tags of the request's first point."""
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
         """Return a row per request; `schema` is LABELLED or ELSEWHERE."""
@@ -778,12 +804,12 @@ class _Requests:
 
 @dataclass(frozen=True, eq=False)
 class _Numbered:
-    """A block's points, with metrics as numbers, and with the values that are kept of the tags."""
+    """A block's points, with each metric as a number, and the values of _KEPT instead of tags."""
 
     points: Points
     """The points; `metric` is an index of KNOWN, or _UNKNOWN."""
     kept: NDArray[np.void]
-    """The values that are kept of each set of tags, in the form of _KEPT."""
+    """The values of _KEPT for each set of tags in the block."""
 
     def places(self, *metrics: str) -> NDArray[np.int64]:
         """Return the indexes of the points that belong to any of these metrics."""
@@ -819,10 +845,11 @@ class _Numbered:
 
 @dataclass(frozen=True, eq=False)
 class _Picked:
-    """What a block contributes to the rows and the counts.
+    """A block's contribution to the rows and to the counts.
 
-    If the points of all whole requests are in k6's order, these requests are in `requests`.
-    Otherwise `before` has all points of request metrics, so that `_Pairing` finds the fault.
+    If the points of request metrics are in k6's order, `requests` has the requests whose points are
+    all in this block. Otherwise `requests` is empty, and `before` has all points of request
+    metrics, so that `_Pairing` finds the fault.
     """
 
     block: Block
@@ -833,9 +860,9 @@ class _Picked:
     before: Singles
     """Points of a request whose first points are in an earlier block."""
     following: Singles
-    """The first point of a request metric that follows the points in `before`.
+    """An array with one point: the block's first point of a request metric that is not in `before`.
 
-    Empty if no such point follows.
+    Empty if `before` has all points of request metrics.
     """
     requests: _Requests
     after: Singles
@@ -852,7 +879,10 @@ _NO_REQUESTS = _Requests(np.empty(0, np.int64), np.empty((_POINTS - 1, 0)), np.e
 
 
 def _picked(block: Block, behind_ns: int) -> _Picked:
-    """Return the contribution of a block to rows and counts; `behind_ns` is added to its times."""
+    """Return a block's contribution to the rows and to the counts.
+
+    `behind_ns` is added to all times.
+    """
     labelling = Labelling()
     kept = np.array(
         [
@@ -896,9 +926,10 @@ def _picked(block: Block, behind_ns: int) -> _Picked:
 
 
 def _batch(columns: Sequence[NDArray[Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """Return columns, which have the types of `schema`, as rows.
+    """Return a batch of rows from NumPy columns that have the types of `schema`.
 
-    The columns are passed as buffers, because Arrow's own conversion takes longer for few rows.
+    Arrow gets the columns as buffers, because its own conversion takes longer if there are few
+    rows.
     """
     arrays = []
     for column, kind in zip(columns, schema.types, strict=True):
@@ -909,9 +940,9 @@ def _batch(columns: Sequence[NDArray[Any]], schema: pa.Schema) -> pa.RecordBatch
 
 
 Rows = Mapping[str, Sequence[pa.RecordBatch]]
-"""Rows, by the name of the file that they will be written to, without `.parquet`.
+"""Batches of rows, by the name (without `.parquet`) of the file to which they will be written.
 
-Their columns are those of LABELLED, ELSEWHERE, ITERATIONS, USERS or WATCHED.
+The rows have the columns of LABELLED, ELSEWHERE, ITERATIONS, USERS or WATCHED.
 """
 
 
@@ -935,9 +966,10 @@ class _Pairing:
         self.waiting = _NO_SINGLES
 
     def add(self, picked: _Picked) -> Rows:
-        """Return the requests and iterations that a block completes, and count its points.
+        """Return the rows that a block completes, and count the block's points.
 
-        Raise DamageError if the points of a request are not in k6's order.
+        Raise DamageError if the block has a fault, or if a point is faulty in the sense of
+        `_faulty`.
         """
         block = picked.block
         tally = self.tally
@@ -984,9 +1016,9 @@ class _Pairing:
     def _paired(self, picked: _Picked) -> _Requests:
         """Return the requests that began in an earlier block and end in this block.
 
-        Raise DamageError if the points of a request are not in k6's order. If `_picked` found such
-        a fault, `before` has the points of all requests in the block, so that this function checks
-        all of them.
+        Raise DamageError if a point is faulty in the sense of `_faulty`. If `_picked` found such a
+        point in the block, `before` has the points of all requests, so that this function checks
+        all of these points.
         """
         joined = np.concatenate([self.waiting, picked.before])
         _require_order(np.concatenate([joined, picked.following]))
@@ -999,7 +1031,10 @@ class _Pairing:
         return _Requests(rows["end_ns"][:, 0], rows["value"][:, 1:].T, kept)
 
     def _take_others_apart(self, requests: _Requests) -> NDArray[np.bool_]:
-        """Return a mask of the requests that belong to elsewhere.parquet."""
+        """Return a mask of the requests that must be written to elsewhere.parquet.
+
+        Count the requests whose port is unknown in `Tally.unnamed`.
+        """
         is_other = np.zeros(len(requests.end_ns), bool)
         ports = requests.kept["port"]
         if self._server_port is not None:
@@ -1010,7 +1045,10 @@ class _Pairing:
         return is_other
 
     def _take_set_up_apart(self, requests: _Requests) -> NDArray[np.bool_]:
-        """Return a mask of the requests of setup() and teardown(), and set their port."""
+        """Return a mask of the requests of setup() and teardown().
+
+        Set the port of these requests to SET_UP_PORT, and count them.
+        """
         groups = np.array([label.group in SET_UP_GROUPS for label in self.tally.labels])
         is_set_up = groups[requests.kept["label"]]
         requests.kept["port"][is_set_up] = SET_UP_PORT
@@ -1018,7 +1056,10 @@ class _Pairing:
         return np.asarray(is_set_up)
 
     def _note_announced(self, announced: Sequence[Announced]) -> None:
-        """Note the kinds and thresholds of metrics, and watch the metrics that have thresholds."""
+        """Store the kinds and thresholds of metrics in the tally.
+
+        From now on, keep the points of each metric that has thresholds.
+        """
         for each in announced:
             self.tally.kinds[each.metric] = each.kind
             if each.thresholds:
@@ -1027,7 +1068,7 @@ class _Pairing:
                     self._watch.add(Selection(each.metric))
 
     def _note_drops(self, points: Singles) -> None:
-        """Note the times of the first and of the last dropped iteration."""
+        """Store in the tally when k6 dropped the first and the last iteration."""
         if len(points):
             tally = self.tally
             tally.first_drop_ns = tally.first_drop_ns or int(points["end_ns"].min())
@@ -1051,7 +1092,7 @@ def _renumbered(labels: Ints, numbers: Ints) -> Ints:
 
 
 def _require_order(points: Singles) -> None:
-    """Raise DamageError at the first request whose points are not in k6's order."""
+    """Raise DamageError for the first point that is faulty in the sense of `_faulty`."""
     for at in np.flatnonzero(_faulty(points))[:1]:
         due = at % _POINTS
         metric = KNOWN[points["metric"][at]]
@@ -1068,9 +1109,12 @@ def _require_order(points: Singles) -> None:
 
 
 def _faulty(points: Singles) -> NDArray[np.bool_]:
-    """Return a mask of the points that are not in k6's order.
+    """Return a mask of the faulty points.
 
-    The first of the given points must be the first point of a request.
+    The first of the given points must be the first point of a request. A point is faulty if its
+    metric is not the next metric in the order of REQUEST_METRICS, or if its time differs from the
+    time of the request's first point. The first point of a request is also faulty if its status is
+    missing, or if its status or error code is not a number.
     """
     place = np.arange(len(points))
     due = place % _POINTS
@@ -1084,8 +1128,8 @@ def _rewritten(line: bytes) -> bytes:
     """Return a line's point in k6's form; empty if the line declares a metric.
 
     Raise ValueError with the reason if the line is invalid. k6 1.x writes infinite values of users'
-    metrics as `+Inf`. This is not JSON, but it is accepted here, and replaced by a large number.
-    k6 2.x omits infinite values, and says so in its log.
+    metrics as `+Inf` or `-Inf`. These values are not JSON, but they are accepted here, and replaced
+    by large numbers. k6 2.x omits infinite values, and says so in its log.
     """
     try:
         record = json.loads(_INFINITE.sub(_finite, line))

@@ -1,7 +1,8 @@
 """Label the points of k6: the endpoint, group and scenario of a request, and the name of a check.
 
-The endpoint of a request is its tag `name`. If the script gives a request no name, k6 sets the tag
-to the URL, and the endpoint is the URL with its identifiers collapsed.
+If the script gives a request a name, the request's tag `name` has this name, and the name is the
+endpoint. Otherwise k6 sets the tag to the URL. The endpoint is then the URL, in which `{id}` stands
+for each identifier.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ from numpy.typing import NDArray
 from runner.model import OTHER_ENDPOINTS
 
 MOST_LABELS = 5_000
-"""A load may have about this many labels. Points with any further label get the label OTHER."""
+"""At most about this many labels of a load are kept.
+
+Points with any further label get the label OTHER.
+"""
 MOST_URLS = 100_000
-"""The different URLs of a label are counted only up to about this number."""
+"""The lab counts the different URLs of a label, but stops counting at about this number."""
 LONGEST = 300  # names are cut off after this number of characters
 _KEPT_TAGS = ("method", "group", "scenario", "proto", "tls_version")
 _UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
@@ -37,7 +41,7 @@ class Labels:
     name: str = ""
     """The name that the script gave the request; empty if the script gave no name."""
     url: str = ""
-    """The URL with collapsed identifiers; empty if the request has a name."""
+    """The URL with `{id}` for each identifier; empty if the request has a name."""
     group: str = ""
     scenario: str = ""
     check: str = ""
@@ -47,7 +51,7 @@ class Labels:
 
 
 OTHER = Labels(name=OTHER_ENDPOINTS)
-"""Label of each point whose own label is not kept, because there are MOST_LABELS labels already."""
+"""Label of each point whose own label is not kept, because MOST_LABELS labels are kept already."""
 
 
 @dataclass
@@ -123,11 +127,12 @@ def url_of(tags: Mapping[str, Any]) -> str:
 
 
 def labels_of(tags: Mapping[str, Any]) -> Labels:
-    """Return the label of a point's tags."""
+    """Return the label of a point that has the given tags."""
     known = {name: str(tags.get(name, ""))[:LONGEST] for name in _KEPT_TAGS}
     name = str(tags.get("name", ""))
     url = str(tags.get("url", name))
-    # If a script gives a name, k6 repeats the name in the tag `url`.
+    # If the script gives a request a name, k6 writes the name into the tag `url`, too. So if both
+    # tags are equal, they hold a name unless they look like a URL.
     has_name = bool(name) and (name != url or "://" not in name)
     return Labels(
         **known,
@@ -138,9 +143,9 @@ def labels_of(tags: Mapping[str, Any]) -> Labels:
 
 
 def collapsed(url: str) -> str:
-    """Return a URL with `{id}` for each identifier in its path, and only the names of its query.
+    """Return a URL with `{id}` for each identifier in the path, and without values in the query.
 
-    `/items/17?page=3&size=5` becomes `/items/{id}?page&size`.
+    For example, `/items/17?page=3&size=5` becomes `/items/{id}?page&size`.
     """
     try:
         parts = urlsplit(url)
@@ -156,7 +161,7 @@ def collapsed(url: str) -> str:
 
 @dataclass(frozen=True)
 class Announced:
-    """What k6 says about a metric in the line that declares the metric."""
+    """The facts about a metric in the line with which k6 declares the metric."""
 
     metric: str
     kind: str
@@ -180,10 +185,10 @@ def announced_in(line: bytes) -> Announced | None:
 
 
 def _expression(given: object) -> str:
-    """Return a threshold's expression; return an empty text if `given` has none.
+    """Return the expression of a threshold, or an empty text if `given` has no expression.
 
-    k6 writes only the expression, or an object with the expression if the threshold may abort the
-    load.
+    If the threshold may abort the load, k6 writes an object that has the expression as a member.
+    Otherwise k6 writes only the expression.
     """
     text = given.get("threshold") if isinstance(given, dict) else given
     return text if isinstance(text, str) else ""

@@ -17,10 +17,11 @@ from runner.model import setting_text, short_number
 from runner.shapes import ForTime, LoadModel, Shape, Steps
 
 ARRIVALS = 3.0
-"""The load is divided into windows of time, which show if iterations begin at even intervals. On
-average, this many iterations begin in a window.
+"""Mean number of iterations that begin in a window.
 
-The number is small, so that the windows would differ visibly if iterations began at random times.
+The load is divided into windows of time. If the number of iterations that begin in a window hardly
+changes from window to window, the iterations began at even intervals. The mean number is small, so
+that the windows would differ visibly if iterations began at random times.
 """
 LATE_S = 0.005
 """k6 may begin an iteration late by up to this time, even under a light load."""
@@ -36,10 +37,10 @@ UNEVEN = 1.5
 The number of iterations may deviate by at most UNEVEN from the mean of the two neighbours.
 """
 UNEVEN_SHARE = 0.1
-"""A limit like UNEVEN, but as a share of the mean of the two neighbours of a window.
+"""A limit like UNEVEN, but as a share of the mean of a window's two neighbours.
 
-A window is even if it keeps one of the two limits. At high rates, UNEVEN_SHARE allows more than
-UNEVEN.
+A window is even if it keeps at least one of the two limits. If many iterations begin in a window,
+UNEVEN_SHARE allows a larger deviation than UNEVEN.
 """
 EVEN = 0.75
 """If at least this share of the windows is even, the iterations began at planned times.
@@ -50,7 +51,7 @@ BUSY = 0.95
 """If on average at least this share of the users runs an iteration, the load is closed, unless k6
 dropped iterations.
 
-In an open load, some users wait for the next planned time.
+In an open load the share is lower, because some users wait for the next planned time.
 """
 FEW_BUSY = 0.5
 """If never more than this share of the allocated users ran an iteration at once, the load is open.
@@ -59,9 +60,9 @@ k6 allocates spare users only for open loads. This rule is used only if all time
 whole seconds, which do not show how evenly iterations begin.
 """
 ENDING = 0.05
-"""Iterations that k6 drops in this last share of a load do not show that the load was open.
+"""If k6 drops iterations only in this last share of a load, the load need not have been open.
 
-k6 drops these iterations only because no time is left for them.
+At the end of a load, k6 may drop iterations only because no time is left for them.
 """
 CONSTANT = 0.9
 """The number of users is constant if it is at its maximum in at least this share of the seconds."""
@@ -70,8 +71,10 @@ RAMPING = 1.1
 this factor.
 """
 FASTEST = 0.01
-"""The requests' quantile at this share is the duration that a request takes without waiting for
-others.
+"""The lab assumes that the fastest requests, up to this share of all requests, did not wait for
+other requests.
+
+So the quantile of the requests' durations at this share estimates the duration without waiting.
 """
 
 
@@ -115,12 +118,12 @@ class LoadSeen:
 
     @property
     def is_ramp(self) -> bool:
-        """True if the rate of an open load changed.
+        """True if the rate of an open load changed between its first and its last tenth.
 
-        Even at a constant rate, the first and the last tenth of a load may differ by a few
-        iterations: k6 may begin an iteration late, so that it counts in the next tenth, and the end
-        of a tenth may lie anywhere between two starts of iterations. Such a small difference does
-        not count as a ramp.
+        Even at a constant rate, the numbers of iterations that begin in the first and in the last
+        tenth of a load may differ a little. One reason is that k6 may begin an iteration late, so
+        that it counts in the next tenth. Another reason is that the end of a tenth may lie anywhere
+        between two starts of iterations. Such a small difference does not count as a ramp.
         """
         if self.dropped:
             return False
@@ -131,10 +134,10 @@ class LoadSeen:
 
     @property
     def shape(self) -> Shape:
-        """The load as a shape of the lab.
+        """The load as one of the lab's shapes.
 
-        The shape of a closed load has a number of users and a duration. The shape of an open load
-        has a constant rate and a duration.
+        A closed load becomes a ForTime with a number of users and a duration. An open load becomes
+        a Steps with one step of constant rate.
         """
         if self.model == "closed":
             return ForTime(self.users, float(max(1, round(self.seconds))))
@@ -144,7 +147,8 @@ class LoadSeen:
     def words(self) -> tuple[str, ...]:
         """Return sentences about the load.
 
-        For a closed load, they also say how the number of users determined the response times.
+        For a closed load with a constant number of users, a sentence also says how the number of
+        users determined the response times.
         """
         think = f"Each iteration spends {short_number(self.think_ms)} ms outside of its requests"
         users = f"{self.users} user{'s' * (self.users != 1)}"
@@ -160,9 +164,10 @@ class LoadSeen:
         return (said, *self._by_littles_law())
 
     def _by_littles_law(self) -> tuple[str, ...]:
-        """Return a sentence that says how much of the response time may be waiting for other users.
+        """Return a sentence that says how much of the mean response time can be waiting at most.
 
-        Return no sentence if the number of users changed, or if a rate or duration is unknown.
+        Waiting means that a request waits behind requests of other users. Return no sentence if the
+        number of users changed, or if a rate or duration is unknown.
         """
         if not self.constant_users or not self.rate_rps or math.isnan(self.fastest_ms):
             return ()

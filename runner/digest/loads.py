@@ -1,4 +1,4 @@
-"""Read a generator's raw files of each load, and combine the slices of a trial."""
+"""Read the raw files that a generator wrote for each load, and combine the slices of a trial."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -59,12 +59,15 @@ SUMS = (
     "checks",
     "checks_failed",
 )
-"""Metrics that are counts: for a trial in slices, the counts of the slices are added."""
+"""Metrics that are counts. If a trial has slices, the counts of its slices are added."""
 PROTOCOLS = ("proto", "tls_version")
 """Metrics with the names of the protocols (HTTP and TLS) that a load's answers used."""
 UNCOUNTED = Counters(None, None, None)
 K6_TABLES = {"requests": "t_s", "latency": "second", "throughput": "t_s"}
-"""Tables that are made from a raw file with every request, each with its column of times."""
+"""The tables that are made from a raw file with every request.
+
+The value for each table is the name of the table's column of times.
+"""
 Metrics = dict[str, Any]
 Raw = Callable[..., Path]
 """Function that returns the path of a load's raw file.
@@ -114,11 +117,11 @@ def left_out_places(taken: Sequence[Sequence[str]]) -> LeftOut:
 
 
 def join_parts(parts: Sequence[Path], begins_s: Sequence[float], column: str, out: Path) -> None:
-    """Write several tables one after the other into `out`.
+    """Write the rows of several tables one after the other into the file `out`.
 
-    Each table belongs to a slice, and `begins_s` has the time when each slice begins. This time is
-    added to the table's times in `column`, so that all times count from the start of the first
-    slice.
+    Each table belongs to a slice. `begins_s` has the time when each slice begins, in seconds since
+    the first slice began. This time is added to the times in the column `column` of the slice's
+    table, so that all times count from the start of the first slice.
     """
     schema = pq.read_schema(parts[0])
     at = schema.get_field_index(column)
@@ -173,7 +176,7 @@ def _tail(percent: float | None, ms: float | None) -> dict[str, float | None]:
 
 @dataclass(frozen=True)
 class LoadOfTrial:
-    """What a generator's raw files say about one load, or about several loads combined."""
+    """The facts in a generator's raw files about one load, or about several loads combined."""
 
     metrics: Metrics
     checks: tuple[Check, ...]
@@ -185,7 +188,7 @@ class LoadOfTrial:
     script: ScriptSlice | None = None
     """The requests of a user's script in one slice.
 
-    None if the load is not a user's script, or is a whole trial.
+    None if the load is not a user's script, or if the trial has no slices.
     """
 
 
@@ -199,11 +202,12 @@ def read_load(
     salvage: bool,
     threads: int = 2,
 ) -> LoadOfTrial:
-    """Read the raw files of a trial's load, write its tables as parts, and check its invariants.
+    """Read the raw files of one load, write the load's parts of the tables, and check invariants.
 
-    `number` is the number of the slice, counted from 1; it is 1 for a trial without slices.
-    `measurement` and `probe` belong only to this load. With `salvage`, the end of k6's samples may
-    be missing, and no invariant is checked. Raise LabError if a file is missing or corrupt.
+    The load is the slice with the number `number`, counted from 1. If the trial has no slices,
+    `number` is 1. `measurement` and `probe` are those of this load only. With `salvage`, the end of
+    k6's samples may be missing, and no invariant is checked. Raise LabError if a file is missing or
+    corrupt.
     """
     folder = run.trial(trial.trial_id)
     cell = trial.cell.slice(number)
@@ -256,8 +260,8 @@ def read_load(
 class _OfScript:
     """Writer of the tables of a user's script.
 
-    For a single slice it only keeps the requests, because a trial's tables are made from the
-    requests of all of its slices.
+    If the trial has slices, the writer only keeps the requests of a slice, because the tables of
+    the trial are made later from the requests of all of its slices.
     """
 
     run: RunFolder
@@ -266,7 +270,7 @@ class _OfScript:
     kept: ScriptSlice | None = None
 
     def look(self, database: duckdb.DuckDBPyConnection, points: RequestNumbers) -> None:
-        """Write the tables from a load's views; for one slice, keep its requests instead."""
+        """Write the tables from a load's views, or keep the requests if the load is a slice."""
         if self.of_slice is None:
             parts = parts_of_script(self.run, self.trial)
             write_script_tables(parts, self.trial, database, points)
@@ -339,9 +343,10 @@ def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTria
 
 
 def _all_words(loads: Sequence[LoadOfTrial], name: str) -> str:
-    """Return all words that a metric such as `proto` has in several loads, each word once.
+    """Return the different words that a metric such as `proto` has in several loads.
 
-    Commas separate the words, both in the metric of a load and in the result.
+    Each word is returned once. Commas separate the words, both in the metric of a load and in the
+    result.
     """
     known = [load.metrics[name] for load in loads if name in load.metrics]
     return ", ".join(dict.fromkeys(word for text in known for word in text.split(", ")))
@@ -369,11 +374,11 @@ class SampleFiles:
     spool: Callable[[Raw, Cell, Measurement, bool], Callable[..., Any]]
     """Function that returns a second function. The second function spools the samples of one load.
 
-    To spool samples means to write one row per request to files, in the form of `digest.k6_raw`. If
-    several generators share the load, the samples of all generators are spooled.
+    To spool samples means to write one row per request into Parquet files, as `spool_points` in
+    k6_raw.py does. If several generators share the load, the samples of all generators are spooled.
     """
     summaries: Callable[[Raw, Measurement], list[GeneratorSummary]]
-    """Function that returns the summary that each generator wrote itself."""
+    """Function that returns the generators' own summaries of a load, one per generator."""
 
 
 def _k6_spool(raw: Raw, _cell: Cell, measurement: Measurement, salvage: bool) -> Callable[..., Any]:
@@ -436,7 +441,7 @@ def load_tables(run: RunFolder, trial: Trial, of_slice: int | None) -> dict[str,
 
 @dataclass(frozen=True)
 class _Reconciled:
-    """What is known about a load from the summaries of its generators."""
+    """Facts about a load that need the summaries of its generators."""
 
     metrics: Metrics = field(default_factory=dict)
     """Results of the script's checks; empty if the script has no checks."""
@@ -449,9 +454,9 @@ def _reconciled(
     """Return the results of the script's own checks, and the results of the lab's invariants.
 
     `given` holds the arguments of digest_requests. The invariants compare the samples with the
-    generator's summary. If there are several generators, the samples of all generators are compared
-    with the merged summary, and also the samples of each generator with the summary of the same
-    generator.
+    generator's summary. If there are several generators, there are two kinds of comparisons: the
+    samples of all generators together with the merged summary, and the samples of each generator
+    with the generator's own summary.
     """
     files = _SAMPLES[cell.tool]
     summaries = files.summaries(raw, measurement)
@@ -485,7 +490,7 @@ def _reconciled(
 def _samples_together(
     run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]
 ) -> Metrics:
-    """Join the tables of slices, and return the statistics of the latencies of all requests.
+    """Join the tables of a trial's slices, and return latency statistics over all requests.
 
     If the trial has no slices, there is nothing to join, so return no metrics.
     """
@@ -535,7 +540,8 @@ def _wrk_load(raw: Raw, cell: Cell, measurement: Measurement) -> LoadOfTrial:
         checks += reconcile.answered_all_along(cell, rates)
         checks.append(reconcile.begun_together(measurement, walls))
     checks += reconcile.between(measurement)
-    # When wrk stops, each connection may have one request under way. These requests count as lost.
+    # When wrk stops, each connection may have one request under way. The lab does not know how many
+    # connections have such a request, so it counts one lost request for each connection.
     refused = result.errors["status"]
     at_once = result.connections
     sent = reconcile.Sent(

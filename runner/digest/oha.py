@@ -1,17 +1,18 @@
-"""Convert oha's requests, one per line, and its report to the same tables as k6's samples.
+"""Read oha's files, and return their content in the form in which the lab keeps k6's results.
 
-The module relies on these facts of oha's source (src/client.rs, src/db.rs, src/printer.rs of 1.16):
+oha's results are a file with one line per request, and a report. The module relies on these facts
+of oha's source (src/client.rs, src/db.rs, src/printer.rs of 1.16):
 
 - All times are in seconds since oha began, but oha says only in which second it began. So the lab
-  uses the time when it started oha, which is some tens of milliseconds earlier.
+  counts from the time when the lab started oha, which is some tens of milliseconds earlier.
 - `start` is the time when a request began, and `end` is the time of the last byte of the answer. If
   the request opened a connection, the time of connecting lies between `start` and `end`.
-- If the load has an offered rate, `start_latency_correction` is the time when it was the request's
-  turn. oha may note this time up to a millisecond late. `duration` then begins at this time instead
-  of at `start`.
+- If the load has an offered rate, each request has a turn, which is the time when it should begin.
+  The column `start_latency_correction` has this time, but it may be up to a millisecond late. The
+  column `duration` then counts from this time instead of from `start`.
 - The turns follow each other at the offered rate, and the first turn is when oha begins. So the
   place of a request in the order of the turns shows when the request was due.
-- Only the report contains requests without an answer.
+- Requests without an answer are only in the report.
 """
 
 from pathlib import Path
@@ -25,7 +26,9 @@ from runner.model import LabError
 from runner.store import read_json
 
 LONGEST_START_S = 10
-"""oha may say that it began up to this many seconds after the lab started it."""
+"""If a file says that oha began more than this many seconds after the lab started oha, the file
+belongs to another load.
+"""
 BYTES = "bytes of answers"
 _COLUMNS = {
     "start": "DOUBLE",

@@ -31,7 +31,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Stacks:
-    """Samples and CPU time of each call stack in a recorded slice."""
+    """The number of samples and the CPU time of each call stack in a recorded slice."""
 
     samples: Counter[str]
     cpu_ns: Counter[str]
@@ -47,9 +47,9 @@ class Event:
 
 
 def read_stacks(path: Path, begin_s: float, end_s: float) -> Stacks:
-    """Return the call stacks between two times of a slice; a stack's functions are joined by `;`.
+    """Return the call stacks of a slice that were sampled from `begin_s` to `end_s`.
 
-    Raise LabError if the file is damaged.
+    The functions of a stack are joined by `;`. Raise LabError if the file is damaged.
     """
     found = Stacks(Counter(), Counter())
     for sample in read_samples(path, begin_s, end_s):
@@ -60,7 +60,10 @@ def read_stacks(path: Path, begin_s: float, end_s: float) -> Stacks:
 
 
 def read_samples(path: Path, begin_s: float, end_s: float) -> Iterator[Sample]:
-    """Yield the samples between two times of a slice; raise LabError if the file is damaged."""
+    """Yield the samples of a slice from `begin_s` to `end_s`.
+
+    Raise LabError if the file is damaged.
+    """
     try:
         with gzip.open(path, "rt", encoding="utf-8", errors="replace") as lines:
             for sample in parse_stacks(lines):
@@ -91,7 +94,10 @@ def parse_stacks(lines: Iterable[str]) -> Iterator[Sample]:
 
 
 def _function(frame: re.Match[str]) -> str:
-    """Return a function's name. For a function without a symbol, return the module in brackets."""
+    """Return the name of a function, with the suffix KERNEL if the function is in the kernel.
+
+    For a function without a symbol, return the name of the module in brackets.
+    """
     name = frame["name"].replace(";", ":")
     if name == "[unknown]":
         module = frame["module"].rpartition("/")[2].strip("[]")
@@ -102,7 +108,7 @@ def _function(frame: re.Match[str]) -> str:
 def read_events(path: Path) -> list[Event]:
     """Return the events of a counted slice; raise LabError if the file is damaged.
 
-    If perf counted an event for only a part of the time, the count is extrapolated.
+    If perf counted an event for only a part of the time, perf has extrapolated the count.
     """
     try:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -21,9 +21,10 @@ from runner.model import OWN_SCRIPT, Cell, LabError
 from runner.store import replacing
 
 ENOUGH = {"p50": LEAST_PROBED, "p95": 100, "p99": 500}
-"""A percentile is computed only from at least this many samples, so that five samples lie above it.
+"""Smallest number of samples from which each percentile is computed.
 
-With fewer samples, the column of the percentile is empty.
+With this number, five samples lie above the percentile. With fewer samples, the column of the
+percentile is empty.
 """
 
 LATE_NS = 100_000_000
@@ -38,9 +39,9 @@ AS_OFTEN = 0.1
 """If two shares differ by at most this, the server closed the connections of load and probe equally
 often.
 
-The first share is about those requests of the load that could have reused a connection if the
-server had not closed it: it is the share of these requests that opened a new connection instead.
-The second share is the same share of the probe's requests.
+The first share is the share of the load's requests that opened a new connection. The second share
+is the share of the probe's requests that opened a new connection. Requests that had no earlier
+connection to reuse are not counted.
 """
 PACKED: dict[str, object] = {
     "compression": "zstd",
@@ -59,7 +60,7 @@ files' metadata small.
 
 @dataclass(frozen=True)
 class ProbeSamples:
-    """Raw samples, in the order in which the requests were due.
+    """The probe's raw samples, one per request, in the order in which the requests were due.
 
     Times are in ns of CLOCK_MONOTONIC.
     """
@@ -74,7 +75,7 @@ class ProbeSamples:
 
     @property
     def loads(self) -> int:
-        """Number of loads (slices, if there are any) during which the probe sent requests."""
+        """Number of loads during which the probe sent requests; each slice counts as a load."""
         return int(self.series.max(initial=0)) + 1
 
     def due_within(self, window: Window) -> npt.NDArray[np.bool_]:
@@ -84,7 +85,7 @@ class ProbeSamples:
         return within
 
     def only(self, load: int) -> ProbeSamples:
-        """Return the samples sent during one load, counted from 0."""
+        """Return the samples of one load. `load` is the number of the load, counted from 0."""
         of_load = self.series == load
         return replace(
             self, **{name: getattr(self, name)[of_load] for name in (*PROBE_COLUMNS, "series")}
@@ -120,13 +121,18 @@ def late_share(probe: ProbeSamples, windows: Sequence[Window], hz: float) -> flo
 
     Only requests that were due within the load count. `hz` is the probe's planned rate. A delay is
     not the probe's fault while the probe waits for the server. The probe waits until the server
-    accepts a connection, and while the maximum number of the probe's requests is under way. In a
-    window with fewer than ten requests, the share is taken to be 0.
+    accepts a connection, and while the maximum number of the probe's requests is under way.
+
+    If the probe waits for the server at the end of a window, some due requests were not sent for
+    this reason. Then only the requests that were sent are considered. In a window with fewer than
+    ten requests, the share is assumed to be 0.
     """
     punctual = (probe.sent_ns - probe.scheduled_ns <= LATE_NS) | _held_up(probe, probe.scheduled_ns)
     late = []
     for window in windows:
-        due = window.seconds * hz - 1  # one request per period, at a random time within it
+        # A request is due at a random time in every period. So in the periods that the window
+        # contains only in part, the request may be due outside the window.
+        due = window.seconds * hz - 1
         t_s = (probe.scheduled_ns - window.begin_mono_ns) / 1e9
         within = (t_s >= 0) & (t_s < window.seconds)
         in_time = int(punctual[within].sum())
@@ -156,11 +162,12 @@ def _held_up(probe: ProbeSamples, at_ns: npt.NDArray[Any]) -> npt.NDArray[np.boo
 
 
 def reopened_share(probe: ProbeSamples | None) -> float:
-    """Return the share of the probe's requests whose kept connection the server had closed.
+    """Return the share of the probe's requests that had to open a new connection.
 
-    Only requests that could have reused an idle connection are counted. So the first requests of
-    each load are not counted, because the probe begins each load with new connections. Return 0 if
-    fewer than ten requests are counted, or if there is no probe.
+    Only requests for which the probe had an earlier connection without another request are counted.
+    Such a request opens a new connection only if the server has closed the earlier connection. The
+    first requests of each load are not counted, because the probe begins each load with new
+    connections. Return 0 if fewer than ten requests are counted, or if there is no probe.
     """
     if probe is None:
         return 0.0
@@ -181,7 +188,7 @@ def without_probe(measurement: Measurement, probe: ProbeSamples | None) -> Measu
     if probe is None:
         return measurement
     # Subtract only answered requests. If a request was not answered, the server may never have
-    # accepted its connection, and so may not have counted it.
+    # accepted the connection, so the server may not have counted the request.
     answered = int((probe.status > 0).sum())
     opened = int(probe.opened[probe.status > 0].sum())
     after = measurement.counters_after

@@ -30,7 +30,7 @@ Rows = list[Values]
 
 @dataclass(frozen=True)
 class _Slice:
-    """A slice of a profile: its place, the times of its load, its requests, and its CPU time."""
+    """A slice of a profile: the place, the times of the load, the requests, and the CPU time."""
 
     place: int
     begin_s: float
@@ -47,7 +47,7 @@ class _Slice:
 
 @dataclass(frozen=True)
 class _Profile:
-    """A sealed profile: its record, its folder, and its slices except those that were left out."""
+    """A sealed profile: the record, the folder, and the slices that were not left out."""
 
     record: TrialRecord
     folder: Path
@@ -81,7 +81,7 @@ class _Profile:
 
 
 def build_profiles(run: RunFolder) -> None:
-    """Write the tables of a run's profiles from their records and raw files.
+    """Write the tables of a run's profiles, from the profiles' records and raw files.
 
     A run without a sealed profile has no such tables. Raise LabError if a raw file is damaged.
     """
@@ -128,8 +128,9 @@ def _profiles(folder: RunFolder) -> Iterator[_Profile]:
 
 
 def _slice(row: Mapping[str, Any], facts: Mapping[str, Any]) -> _Slice:
-    """Return a slice, from its row in the table of slices and its facts in the record.
+    """Return a slice of a profile.
 
+    `row` is the slice's row in the table `slices`, and `facts` are the slice's facts in the record.
     If the server does not count requests, `counted` is the number of answers.
     """
     before = facts["counters_before"]["requests"]
@@ -170,7 +171,7 @@ def _recorded(profiles: Iterable[_Profile]) -> tuple[Rows, Rows]:
 
 
 def _sampled(profile: _Profile, each: _Slice, subject: Observed) -> tuple[Rows, float]:
-    """Return a recorded slice's rows of the table `profiles`, and the total CPU time of the rows.
+    """Return a recorded slice's rows of the table `profiles`, and the CPU time of all these rows.
 
     The CPU time is in µs per request.
     """
@@ -198,7 +199,8 @@ def _stack_rows(
 def _counted(profiles: Iterable[_Profile]) -> Rows:
     """Return the rows of the table `counters`.
 
-    A row has one event of a profile, summed over all of the profile's counted slices.
+    For each event of a profile there is a row. It says how often the event occurred per request, in
+    all counted slices of the profile together.
     """
     rows = []
     for profile in profiles:

@@ -1,4 +1,4 @@
-"""Check the invariants of a trial; `invariants.py` says what each of them demands."""
+"""Check the invariants of a trial. `invariants.py` says what each invariant demands."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,10 +38,13 @@ THROWN = "lab_iterations_thrown"
 """Metric of workloads/own.js that counts the iterations in which the script threw an error."""
 CLOSING = 0.9
 """If the server closed the connections of at least this share of the probe's requests, the lab
-assumes that the server closes every connection, also the connections of the load.
+assumes that the server closes all connections, including the connections of the load.
 """
 BATCH_PER_HOST = 6
-"""Maximum number of connections of a k6 user for one http.batch() (its option batchPerHost)."""
+"""Maximum number of connections that a k6 user opens to one host for a call of http.batch().
+
+It is the default of k6's option batchPerHost.
+"""
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class Sent:
 
 
 def _added(measurement: Measurement, name: str) -> int | None:
-    """Return the increase of a counter over the load; None if the server does not count it."""
+    """Return the increase of the counter `name` over the load; None if the counter is unknown."""
     before = getattr(measurement.counters_before, name)
     after = getattr(measurement.counters_after, name)
     return None if before is None or after is None else int(after - before)
@@ -83,7 +86,8 @@ def request_checks(
     if Invariant.PHASES.is_asked_of(cell.tool):  # other generators measure no phases
         yield _phases(points)
         yield _longest(points)
-    # The percentiles of vegeta, of oha, and of several generators together are not exact.
+    # The percentiles of vegeta, of oha, and of several generators together are not exact, so they
+    # are not compared.
     has_exact_percentiles = TRAITS[cell.tool].runs_scripts and not measurement.parts
     yield _quantiles(points, summary, ("mean", "min", "max") if not has_exact_percentiles else None)
     # Several generators may end at different times, so the part of each generator is checked alone.
@@ -118,9 +122,10 @@ def request_checks(
 
 
 def summary_checks(points: RequestNumbers, summary: GeneratorSummary) -> Iterator[Check]:
-    """Check invariants 2 to 4 of a file that the lab did not record, against k6's own summary.
+    """Check invariants 2 to 4 of a load whose size the lab did not choose.
 
-    Percentiles that the summary lacks are not compared.
+    The samples are compared with k6's own summary. Statistics that the summary lacks are not
+    compared.
     """
     yield _points(points, summary)
     yield _phases(points)
@@ -160,7 +165,11 @@ def _phases(points: RequestNumbers) -> Check:
 
 
 def _longest(points: RequestNumbers) -> Check:
-    """Check that no request is longer than the longest iteration."""
+    """Check that no request took longer than the longest iteration.
+
+    If an iteration was interrupted, the check passes, because the duration of the interrupted
+    iteration is unknown.
+    """
     longest_ms = (points.all_durations or points.durations)["max"]
     iteration_ms = points.iteration_max_ms
     return Invariant.LONGEST.check(
@@ -173,7 +182,7 @@ def _longest(points: RequestNumbers) -> Check:
 def _quantiles(
     points: RequestNumbers, summary: GeneratorSummary, names: Sequence[str] | None
 ) -> Check:
-    """Check that statistics of the durations agree with the summary.
+    """Check that the samples and the summary have the same statistics of requests' durations.
 
     `names` are the statistics to check. If `names` is None, check all statistics that were computed
     from the samples.
@@ -193,9 +202,10 @@ def _iterations(cell: Cell, points: RequestNumbers, summary: GeneratorSummary) -
 
     k6 reports interrupted iterations only in its log, but each interrupted iteration leaves a
     data_sent point. In an open load, the number of iterations that k6 begins in a step may differ
-    by one from the planned number. Moreover, k6 does not begin every iteration: it drops an
-    iteration if no virtual user is free, and omits an iteration if the time to begin it is long
-    over (`missed`). In both cases the rate was not sustained, which is a result and not an error.
+    by one from the planned number. Moreover, k6 does not begin every iteration. k6 drops an
+    iteration if no virtual user is free. k6 leaves an iteration out without counting it if k6 is
+    far too late to begin it (`missed`). In both cases the rate was not sustained, which is a result
+    and not an error.
     """
     interrupted = points.script_runs - points.iterations
     done = summary.iterations + interrupted + summary.dropped
@@ -203,14 +213,14 @@ def _iterations(cell: Cell, points: RequestNumbers, summary: GeneratorSummary) -
     match cell.shape:
         case Closed() as load:
             wanted = load.iterations
-        case ForTime():  # no number is planned, so the number that k6 began is right
+        case ForTime():  # no number of iterations is planned, so any number is right
             wanted = done
         case Steps() | Search():
             wanted = cell.to_begin
         case _:
             assert_never(cell.shape)
     lost = interrupted if cell.is_open else interrupted + summary.dropped
-    # An open load may end late, by up to GENERATOR_LATE_S.
+    # An open load may end late, by up to GENERATOR_LATE_S. In this time, further iterations begin.
     overrun = math.ceil(max(cell.rates_rps, default=0.0) * GENERATOR_LATE_S)
     yield Invariant.ITERATIONS.check(
         -slack(cell) <= done + late - wanted <= slack(cell) + overrun
@@ -235,8 +245,9 @@ def may_hold(cell: Cell, reopened: float) -> int | None:
 
     `reopened` is the share of the probe's requests whose connection the server had closed. If this
     share is at least CLOSING, the server closes connections, so return 0. The load itself may not
-    show this: with hardly more requests than users, hardly any connection can be reused. Return
-    None if the generator does not say which requests opened a connection.
+    show that the server closes connections: if there are hardly more requests than users, hardly
+    any request could reuse a connection anyway. Return None if the generator does not say which
+    requests opened a connection.
     """
     if not TRAITS[cell.tool].says_connecting:
         return None
@@ -254,15 +265,19 @@ def slack(cell: Cell) -> int:
 
 
 def missed(cell: Cell, points: RequestNumbers) -> int:
-    """Return the number of iterations of an open load that k6 never began because it was late."""
+    """Return the number of an open load's iterations that k6 never began, because k6 was too late.
+
+    If the number is at most `slack`, or if the load is closed, return 0.
+    """
     short = cell.to_begin - points.script_runs - points.dropped_iterations
     return short if cell.is_open and short > slack(cell) else 0
 
 
 def own_checks(cell: Cell, points: RequestNumbers, measurement: Measurement) -> Iterator[Check]:
-    """Check a load on the user's API: the addresses of its requests, its script, and its mode.
+    """Check a load on the user's API.
 
-    Yield nothing for other loads.
+    The checks are about the addresses of the requests, the errors of the script, and the mode of
+    the load. For other loads, yield no checks.
     """
     if cell.workload not in OWN:
         return
@@ -276,9 +291,10 @@ def own_checks(cell: Cell, points: RequestNumbers, measurement: Measurement) -> 
     if measurement.counters_before.requests is None:
         said = "not checked, because the server does not report how many requests it counted"
         yield Invariant.SENT.check(True, said)
-    # In close mode each answer needs a new connection. Only the kernel counts connections, for the
-    # whole network namespace. The count may include connections of other servers, so there is no
-    # upper limit. A server on another host cannot be checked, because it is not in the count.
+    # In close mode each answer needs a new connection. Here only the kernel counts connections, and
+    # it counts those of the whole network namespace. The count may include connections of other
+    # servers, so there is no upper limit. If the server runs on another host, nothing is checked,
+    # because this kernel does not count the server's connections.
     accepted = _added(measurement, "passive_opens")
     if cell.mode == "close" and accepted is not None and measurement.placement.server:
         said = f"the kernel accepted {accepted} connections, for {points.with_status} answers"
@@ -319,13 +335,14 @@ def _mode_proof(
 ) -> Check:
     """Check a load's mode by the number of accepted connections.
 
-    In close mode there must be one connection for each request. Up to `cut_off` requests were under
-    way when the load ended; they also needed a connection, but `requests` does not include them. In
-    keep-alive mode the number must be within `kept`.
+    In close mode there must be one connection for each request. Up to `cut_off` further requests
+    were under way when the load ended. `requests` does not include these requests, but each of them
+    needed a connection, too. In keep-alive mode, the number of connections must be within `kept`.
 
     The server's count is exact, except that it includes the lab's own connections. If the server
-    does not count, the kernel's PassiveOpens is used. PassiveOpens counts the connections of the
-    whole network namespace, so a few connections of other programs are allowed.
+    does not count connections, the kernel's counter PassiveOpens is used instead. PassiveOpens
+    counts the connections of the whole network namespace, so a few connections of other programs
+    are allowed.
     """
     accepted = _added(measurement, "connections")
     source = "the server"
@@ -352,12 +369,12 @@ def _mode_proof(
 
 
 def whole(sent: Sequence[Sent], measurement: Measurement) -> tuple[Check, ...]:
-    """Check invariant 5 over all slices; `sent` has the outcome of the requests of each slice.
+    """Check invariant 5 over all slices of a trial.
 
-    Between two slices no generator sends requests. So if the server counted a request between two
-    slices, the request was sent in a slice, and the generator did not wait for the answer.
-    Therefore the server may count between the slices at most as many requests as the generator left
-    without an answer.
+    `sent` has one element per slice: the outcome of the slice's requests. Between two slices, no
+    generator sends requests. So if the server counted a request between two slices, the request was
+    sent in a slice, and the generator did not wait for the answer. Therefore the server may count
+    at most as many requests between slices as there are requests without an answer.
     """
     counted = _added(measurement, "requests")
     if counted is None:
@@ -404,7 +421,7 @@ def kept_packets(measurement: Measurement) -> Check:
 
 
 def succeeded(sent: Sent) -> Check:
-    """Check that at least one request succeeded. Otherwise all numbers describe errors."""
+    """Check that at least one request succeeded. If none did, all numbers describe only errors."""
     asked = sent.ok + sent.refused + sent.lost
     return Invariant.SUCCEEDED.check(
         sent.ok > 0, f"{sent.ok} of {asked} requests were answered with 2xx or 3xx"
@@ -412,7 +429,7 @@ def succeeded(sent: Sent) -> Check:
 
 
 def lived(measurement: Measurement) -> Check:
-    """Check that the server, with all its processes, survived the load."""
+    """Check that all processes of the server survived the load."""
     killed = measurement.oom_kills or 0
     said = [] if measurement.died is None else [f"the server {ended(measurement.died)}"]
     said += (
@@ -424,7 +441,10 @@ def lived(measurement: Measurement) -> Check:
 
 
 def clock(measurement: Measurement) -> Check:
-    """Check that the wall clock, from which k6 and wrk take times, was not set during the load."""
+    """Check that the wall clock was not set during the load.
+
+    k6 and wrk read times from the wall clock, so their times would be wrong.
+    """
     wall_ns = measurement.load_ended_wall_ns - measurement.load_started_wall_ns
     mono_ns = measurement.load_ended_mono_ns - measurement.load_started_mono_ns
     stepped_s = (wall_ns - mono_ns) / 1e9
@@ -545,17 +565,17 @@ def sample_checks(
     counters: Mapping[str, Counter],
     windows: Sequence[Window],
 ) -> Iterator[Check]:
-    """Check invariant 9 with the sampler's samples.
+    """Check invariant 9, and two invariants without a number: LIVED and PACKETS.
 
     `raw` has all samples. `counters` has only the samples within slices, as if there were no pauses
     between the slices. The checks are these:
 
-    - Every process survived the load.
-    - Every process stayed on its CPUs. Another tool, or a manager of control groups, may have moved
-      a process.
-    - No process used more CPU time than its CPUs offer.
+    - All processes of the server survived the load, and the kernel dropped no packets.
+    - Server, generator and database stayed on the CPUs that they were given. Another tool, or a
+      manager of control groups, may have moved a process.
+    - Neither server nor generator used more CPU time than its CPUs offer.
+    - The sampler took its samples in time, and its samples cover the whole load.
     - The server was idle while other servers of its session were loaded.
-    - The sampler ran all the time.
     """
     yield lived(measurement)
     yield kept_packets(measurement)

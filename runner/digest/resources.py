@@ -1,4 +1,4 @@
-"""Compute rates from cumulative counters, such as CPU use in percent of one core.
+"""Compute rates from cumulative counters, for example CPU use in % of a core from CPU time.
 
 Each rate is computed over the time that actually passed between two samples, not over the
 sampler's planned interval.
@@ -23,8 +23,8 @@ Floats = npt.NDArray[np.float64]
 class Window(NamedTuple):
     """The time span of a load: it begins at `begin_mono_ns` and lasts `seconds`.
 
-    The generator's process was started earlier (`started_mono_ns`) and ended later
-    (`ended_mono_ns`).
+    The generator's process lives longer than the load: it starts at `started_mono_ns` and ends at
+    `ended_mono_ns`.
     """
 
     begin_mono_ns: int
@@ -43,26 +43,32 @@ class Counter:
     In a counter from `stitched`, the pauses between slices are not counted.
     """
     columns: Mapping[str, Floats]
-    """Samples by column; unknown values are NaN.
+    """The values of all samples, by column; unknown values are NaN.
 
-    Some columns are cumulative, such as the CPU time `cpu_s`; others are levels, such as
-    `rss_bytes`.
+    Some columns are cumulative, such as the CPU time `cpu_s`. Other columns are levels, such as
+    `rss_bytes`. Which columns have values depends on the subject:
 
-    - Only the host has `steal_s` (CPU time that the hypervisor gave to other guests),
+    - The host alone has `steal_s` (CPU time that the hypervisor gave to other guests),
       `interrupts_s` (CPU time of interrupts), `ran_s` (CPU time of all programs) and `switches`
-      (between tasks).
+      (number of switches between tasks).
     - The other subjects have `throttled_s`, `threads` and `foreign_cpus` (number of CPUs that the
       subject may use in addition to the CPUs that it was given).
     - The server also has `waited_s` (time that the server's threads waited for a CPU),
-      `busiest_thread_pct` (CPU use of the server's busiest thread since the previous row),
+      `busiest_thread_pct` (CPU use of the server's busiest thread since the previous sample),
       `stopped` (1 if a signal had stopped the server), and the STATS_COLUMNS, which come from the
       server's /stats.
     """
     seams: tuple[float, ...] = ()
-    """Times at which one slice ends and the next begins. No peak is computed across such a time."""
+    """Times at which one slice ends and the next slice begins, in seconds since the load began.
+
+    Windows that contain such a time are left out when a peak is computed.
+    """
 
     def level(self, name: str, begin_s: float, end_s: float) -> Floats:
-        """Return the known values of a column that is not cumulative, between two times."""
+        """Return the known values of a column from `begin_s` to `end_s`.
+
+        The column must not be cumulative.
+        """
         values = self.column(name)[(self.t_s >= begin_s) & (self.t_s <= end_s)]
         return values[~np.isnan(values)]
 
@@ -84,10 +90,10 @@ class Counter:
         return 100 * self.between(begin_s, end_s) / (end_s - begin_s)
 
     def peak_pct(self, begin_s: float, end_s: float, window_s: float) -> float:
-        """Return the highest mean CPU use over any window of `window_s` within the load.
+        """Return the highest mean CPU use in any window of `window_s`, in % of a core.
 
-        Only windows that begin or end at a sample, or that begin with the load, are considered.
-        Return NaN if the load is shorter than the window.
+        The windows lie between `begin_s` and `end_s`. Only windows that begin or end at a sample,
+        or that begin at `begin_s`, are considered. Return NaN if there is no such window.
         """
         if end_s - begin_s < window_s * 0.999:
             return float("nan")
@@ -104,7 +110,8 @@ class Counter:
 
 CUMULATIVE = ("cpu_s", "throttled_s", "waited_s", "steal_s", "switches", "interrupts_s", "ran_s")
 MARGIN_S = 0.1
-"""A row up to this many seconds before or after a slice still counts as a row of the slice.
+"""A sample taken up to this many seconds before a slice's generator starts, or after it ends, still
+counts as a sample of the slice.
 
 The sampler ticks twice in this time.
 """
@@ -118,9 +125,9 @@ def read_counters(
 ) -> dict[str, Counter]:
     """Read the raw counters in resources.parquet, by subject.
 
-    The times of the counters are relative to `zero_mono_ns`. If the throttled time is null, it is
-    unknown. With `throttled_known`, null means 0: this is right for files that were written before
-    the lab recorded quotas. Raise LabError if the file cannot be read.
+    The times of the counters are in seconds since `zero_mono_ns`. If the throttled time is null in
+    the file, it is unknown. But with `throttled_known`, null means 0, as in files that were written
+    before the lab recorded quotas. Raise LabError if the file cannot be read.
     """
     try:
         table = pq.read_table(path)
@@ -162,7 +169,10 @@ def _use_pct(used_s: Floats, t_s: Floats) -> Floats:
 
 
 def _floats(table: pa.Table, name: str) -> Floats:
-    """Return a column with NaN instead of nulls; if there is no such column, return only NaN."""
+    """Return a column with NaN instead of nulls.
+
+    If the table has no column of this name, all values are NaN.
+    """
     if name not in table.column_names:
         return np.full(table.num_rows, np.nan)
     return np.asarray(
@@ -173,7 +183,7 @@ def _floats(table: pa.Table, name: str) -> Floats:
 def stitched(raw: Mapping[str, Counter], windows: Sequence[Window]) -> dict[str, Counter]:
     """Return the counters of several loads as if the loads had followed each other without a pause.
 
-    `raw` comes from read_counters. Its times are in seconds since the start of the first window.
+    `raw` is the result of read_counters, with times in seconds since the first window began.
     """
     offsets = np.cumsum([0.0, *(window.seconds for window in windows)])
     found = {}
@@ -181,8 +191,8 @@ def stitched(raw: Mapping[str, Counter], windows: Sequence[Window]) -> dict[str,
         pieces: list[dict[str, Floats]] = []
         for window, offset in zip(windows, offsets[:-1], strict=True):
             # Each slice has a new generator process, so the generator's counters begin at 0 again.
-            # Rows from long before the slice belong to the process of the previous slice.
-            # Therefore the margin of a generator is smaller.
+            # Samples from before this process belong to the process of the previous slice.
+            # Therefore the margin of a generator is smaller than that of other subjects.
             margin_s = MARGIN_S / 5 if subject.startswith("generator") else MARGIN_S
             piece = _piece(counter, window, windows[0].begin_mono_ns, margin_s)
             pieces += [{**piece, "t_s": piece["t_s"] + offset}] if piece else []
@@ -195,9 +205,9 @@ def stitched(raw: Mapping[str, Counter], windows: Sequence[Window]) -> dict[str,
 def _piece(
     counter: Counter, window: Window, zero_mono_ns: int, margin_s: float
 ) -> dict[str, Floats]:
-    """Return a counter's rows within one window, with interpolated rows at both ends.
+    """Return a counter's samples within one window, with an interpolated sample at each end.
 
-    Return an empty dictionary if the counter has no row near the window.
+    Return an empty dictionary if the counter has no sample near the window.
     """
     begin = (window.begin_mono_ns - zero_mono_ns) / 1e9
     started = (window.started_mono_ns - zero_mono_ns) / 1e9
@@ -221,7 +231,10 @@ def _piece(
 
 
 def _joined(name: str, pieces: Sequence[Floats]) -> Floats:
-    """Join the pieces of one column; a cumulative column continues from piece to piece."""
+    """Join the pieces of one column.
+
+    In a cumulative column, each piece continues from the last value of the piece before it.
+    """
     begun = (
         np.cumsum([0.0, *(each[-1] for each in pieces[:-1])])
         if name in CUMULATIVE
@@ -233,8 +246,8 @@ def _joined(name: str, pieces: Sequence[Floats]) -> Floats:
 def tick_coverage(host: Counter, windows: Sequence[Window], hz: float) -> float:
     """Return the share of due ticks that the sampler took within the windows.
 
-    `host` has a row for each tick that the sampler took. One missing tick per window is tolerated,
-    because a window that begins between two ticks may contain one tick more or less than the
+    `host` has a sample for each tick that the sampler took. One missing tick per window is
+    tolerated, because a window that begins between two ticks may contain one tick fewer than the
     window's length suggests.
     """
     expected = taken = 0

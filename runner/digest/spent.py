@@ -1,4 +1,4 @@
-"""CPU time by mode, switches and page faults per request; start-up time, memory and sizes."""
+"""Resources that a server used per request, and the server's start-up time, memory and sizes."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -7,10 +7,10 @@ from runner.measurement import Footprint, Measurement
 
 
 def spent_per_request(loads: Sequence[Measurement], requests: int) -> dict[str, float | None]:
-    """Return CPU time by mode, switches and page faults per request, by column of trials.parquet.
+    """Return resources that the server used per request, by column of trials.parquet.
 
-    The result is empty if these numbers are unknown for any of the loads, or if there were no
-    requests.
+    These are CPU time in user mode and in system mode, context switches and page faults. The result
+    is empty if the resources are unknown for any of the loads, or if there were no requests.
     """
     known = [asdict(each.spent) for each in loads if each.spent is not None]
     if len(known) < len(loads) or not requests:
@@ -26,9 +26,10 @@ def spent_per_request(loads: Sequence[Measurement], requests: int) -> dict[str, 
 
 
 def footprint(measurement: Measurement) -> dict[str, float | int | None]:
-    """Return start-up time, memory around the loads, and sizes, by column of trials.parquet.
+    """Return the server's footprint, by column of trials.parquet.
 
-    The result is empty if none of this was measured.
+    The footprint is the start-up time, the memory before and after all loads, and the sizes of the
+    binary and the image. The result is empty if the footprint was not measured.
     """
     known = measurement.footprint
     if known is None:

@@ -1,4 +1,4 @@
-"""Join the trials' parts into the run's tables, and rebuild them from raw files."""
+"""Join the trials' parts into the run's tables, and rebuild the tables from raw files."""
 
 import math
 import shutil
@@ -41,9 +41,9 @@ such steps end with zero bytes, which compress well.
 """
 Record: TypeAlias = TrialRecord
 Spread = Callable[[Callable[[Any], Values], Iterable[Any]], Iterable[Values]]
-"""`map`, or a function like it that uses many processes.
+"""`map`, or a function like `map` that uses many processes.
 
-It may return the results in any order, and may call the given function twice for an item.
+Unlike `map`, such a function may return the results in any order, and may process an item twice.
 """
 
 
@@ -69,8 +69,8 @@ def build_tables(run: RunFolder, salvaged: Mapping[str, Record] | None = None) -
         tables = (
             rows if name == "trials" else (pq.read_table(path) for path in paths if path.exists())
         )
-        # The doubles of samples hardly ever repeat, so a dictionary does not help. Splitting their
-        # bytes saves a third of the space.
+        # The doubles of samples hardly ever repeat, so a dictionary does not make the file smaller.
+        # But splitting the bytes of the doubles into streams saves a third of the space.
         encoding = _encoding(schema, 9, split=name == "resources")
         with (
             replacing(run.table(name)) as temporary,
@@ -113,9 +113,10 @@ def trial_row(record: Record) -> Values:
 
 
 def _encoding(schema: pa.Schema, level: int, *, split: bool) -> dict[str, object]:
-    """Return the Parquet options of a table.
+    """Return the Parquet options for a table.
 
-    With `split`, doubles are split into byte streams; all other columns use a dictionary.
+    With `split`, the bytes of doubles are split into streams, and all other columns use a
+    dictionary. Without `split`, all columns use a dictionary.
     """
     doubles = [each.name for each in schema if split and pa.types.is_floating(each.type)]
     others = [name for name in schema.names if name not in doubles]
@@ -124,7 +125,7 @@ def _encoding(schema: pa.Schema, level: int, *, split: bool) -> dict[str, object
 
 
 def shrink(path: Path) -> None:
-    """Round the numbers of resources.parquet by STEPS, and recompress it more strongly.
+    """Make the file resources.parquet smaller: round its numbers by STEPS, and compress it more.
 
     Raise LabError if the file is damaged.
     """
@@ -141,10 +142,11 @@ def shrink(path: Path) -> None:
 
 
 def have_tables(run: RunFolder) -> bool:
-    """True if every table exists and is intact, and the table of trials has every trial that ended.
+    """True if every table exists and is intact, and the tables cover all trials with a record.
 
-    If the run has no records, it is not known which trials the table of trials should have. Then
-    return True if the tables exist and are intact.
+    The table `trials` must have the same trials as the records, and each sealed trial with a probe
+    must have its table of the probe. If the run has no records, it is not known which trials the
+    tables should cover. Then the tables need only exist and be intact.
     """
     try:
         records = run.records()
@@ -170,7 +172,8 @@ def _have_probes(run: RunFolder, records: Sequence[Record]) -> bool:
 def have_parts(run: RunFolder) -> bool:
     """True if every sealed trial has its parts of the tables.
 
-    The parts are missing if a user has removed tables/.
+    Only the part of the table `resources` and the table of the probe are looked for, because all
+    parts are missing together if a user has removed tables/.
     """
     records = run.records()
     sealed = [record["trial_id"] for record in records if record["status"] == "sealed"]
@@ -218,10 +221,10 @@ def rebuild(
 ) -> None:
     """Digest all trials again from their sealed raw files, and rewrite the tables.
 
-    With `salvage`, the intact samples of a damaged k6 file go into the tables, but the trial of the
-    file counts as failed. `spread` may distribute the sessions over processes. Each process uses
-    `threads` threads. Raise LabError if a raw file is missing or has changed, or if metrics differ
-    from the sealed metrics.
+    With `salvage`, the intact samples of a damaged k6 file are written into the tables, but the
+    trial with the damaged file counts as failed. `spread` may distribute the sessions over
+    processes, each of which uses `threads` threads. Raise LabError if a raw file is missing or has
+    changed, or if a metric differs from the metric in the sealed record.
     """
     is_imported = run.is_imported
     again = partial(
@@ -246,14 +249,15 @@ def rebuild(
 def _rebuild_session(
     path: Path, session: Sequence[Record], *, is_imported: bool, salvage: bool, threads: int
 ) -> dict[str, Record]:
-    """Rewrite the parts of the tables of a session's trials, and return the salvaged records.
+    """Rewrite all parts of the tables for a session's trials, and return the salvaged records.
 
-    Raise LabError if the digest of a trial differs from its record. Only metrics that the record
-    has are compared, because a record of an earlier version of the lab may have fewer metrics.
+    Raise LabError if a metric of a trial differs from the metric in the trial's record. Metrics
+    that the record lacks are not compared, because a record of an earlier version of the lab may
+    have fewer metrics.
 
-    A record without a `mode` was written by an older version of the lab, which excluded the time of
-    connecting from percentiles, and let an open load end with its last answer. If these differences
-    affect a trial, its numbers are not compared.
+    If a record has no `mode`, an older version of the lab wrote it. In that version, percentiles
+    excluded the time of connecting, and an open load ended with its last answer. If such a
+    difference affects a trial, the trial's metrics are not compared.
     """
     run = RunFolder(path)
     if is_imported:
@@ -286,7 +290,10 @@ def _rebuild_session(
 
 
 def _rebuild_imported(run: RunFolder, records: Sequence[Record], threads: int) -> dict[str, Record]:
-    """Rewrite the parts of the tables of imported trials; raise LabError if a result differs."""
+    """Rewrite all parts of the tables for imported trials, and return no salvaged records.
+
+    Raise LabError if a metric of a trial differs from the metric in the trial's record.
+    """
     for record in records:
         _verify_raw(run, record)
         trial = _trial_of(record, f"{record['trial_id']}: the record of the trial cannot be read")
@@ -295,9 +302,10 @@ def _rebuild_imported(run: RunFolder, records: Sequence[Record], threads: int) -
 
 
 def _trial_of(record: Record, said: str) -> Trial:
-    """Return the trial in a record.
+    """Return the trial that a record describes.
 
-    If the record has no valid trial, raise LabError with a message that begins with `said`.
+    If the record does not describe a valid trial, raise LabError with a message that begins with
+    `said`.
     """
     return decode(Trial, {each.name: record.get(each.name) for each in fields(Trial)}, said)
 
@@ -313,9 +321,9 @@ def _require_same(record: Record, digest: Digest) -> None:
 
 
 def _same(found: object, sealed: object) -> bool:
-    """True if two values are equal up to rounding.
+    """True if two values are equal, or if two floats are equal up to rounding.
 
-    Rounding may differ, because versions of the lab may add numbers in different orders.
+    The rounding may differ, because two versions of the lab may add numbers in different orders.
     """
     if isinstance(found, float) and isinstance(sealed, float):
         return math.isclose(found, sealed, rel_tol=1e-10, abs_tol=1e-10)
@@ -335,7 +343,8 @@ def _again(
 ) -> list[tuple[Record, Digest]]:
     """Digest the trials of a session again, and return pairs of a record and the new digest.
 
-    If the digest of a trial failed before and fails again, the trial is left out.
+    If a trial could not be digested before, and cannot be digested now, the trial is left out. But
+    with `salvage`, or if the trial could be digested before, raise the LabError.
     """
     said = (
         f"{records[0]['trial_id'] if records else ''}: this version of the lab cannot "

@@ -1,9 +1,10 @@
 """Evaluate the thresholds of a k6 script from raw samples, and describe the script's own metrics.
 
-The grammar is that of k6 (metrics/thresholds_parser.go): an aggregation, an operator and a number,
-such as `p(95)<200`. Percentiles interpolate between order statistics, as k6's do. The rate of a
-counter is the counter's total divided by the time from the start of the first request to the end of
-the last request. k6 itself divides by the time of its whole test, so k6's rate may differ slightly.
+A threshold follows k6's grammar (metrics/thresholds_parser.go): an aggregation, an operator and a
+number, such as `p(95)<200`. Percentiles interpolate between order statistics, as in k6. The rate of
+a counter is the counter's total divided by the time from the start of the first request to the end
+of the last request. k6 itself divides by the duration of the whole test, so k6's rate may differ
+slightly.
 """
 
 from __future__ import annotations
@@ -34,11 +35,14 @@ KINDS = {
     **dict.fromkeys(("http_req_failed", "checks"), "rate"),
     **dict.fromkeys(("vus", "vus_max"), "gauge"),
 }
-"""The kinds of k6's own metrics, except for trends."""
+"""The kind of each of k6's own metrics that is not a trend."""
 OWN_TRENDS = ("http_req_", "iteration_duration", "group_duration", "ws_", "grpc_req_")
 """Beginnings of the names of k6's own trends."""
 UNWATCHED = (*KNOWN, "data_sent", "data_received", "http_req_failed")
-"""Metrics whose points are kept only if a threshold needs these points."""
+"""Metrics whose points are kept only if a threshold needs them.
+
+The points of all other metrics are always kept.
+"""
 _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
@@ -69,7 +73,7 @@ class Stated:
 
 @dataclass(frozen=True)
 class StatedByK6:
-    """The thresholds and the kinds of the metrics, as a summary of k6 states them."""
+    """The thresholds and the kinds of the metrics in a summary that k6 wrote."""
 
     thresholds: tuple[Stated, ...] = ()
     kinds: Mapping[str, str] = field(default_factory=dict)
@@ -82,12 +86,12 @@ class StatedByK6:
 
 
 def read_stated(path: Path) -> StatedByK6:
-    """Return the thresholds in a summary that read_summary() accepts.
+    """Return the thresholds and the kinds of metrics in a summary that read_summary() accepts.
 
-    k6's machine-readable summary has no thresholds, so for this form return no thresholds. In the
-    other two forms, each threshold has a value. In the file of `--summary-export`, the value is
-    true if the threshold was crossed. In the data of handleSummary(), the value is an object whose
-    member `ok` is true if the threshold was kept.
+    For k6's machine-readable summary, which has no thresholds, return an empty object. In the other
+    two forms of the summary, each threshold has a value. In the file of `--summary-export`, the
+    value is true if the threshold was crossed. In the data of handleSummary(), the value is an
+    object whose member `ok` is true if the threshold was kept.
     """
     metrics = read_json(path).get("metrics")
     if not isinstance(metrics, dict):
@@ -122,7 +126,7 @@ def _kind_of(values: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class _Sink:
-    """The aggregates of a selection, computed as in k6. Without points, all aggregates are 0."""
+    """The aggregates of a selection's points. As in k6, they are all 0 if there are no points."""
 
     points: int
     total: float
@@ -167,7 +171,7 @@ class Watched:
         return _Sink(**found[0])
 
     def quantiles(self, selection: Selection, percents: Mapping[str, float]) -> dict[str, float]:
-        """Return percentiles of a selection's values. Without points, there are no percentiles."""
+        """Return percentiles of a selection's values; empty if the selection has no points."""
         number = self.watch.numbers.get(selection, -1)
         chosen = self.database.view("watched").filter(f"selection = {number}")
         chosen.project("value AS ms").order("ms").create("sorted_selection")
@@ -179,7 +183,8 @@ class Watched:
     def value(self, selection: Selection, aggregation: str, percent: str | None) -> float | None:
         """Return the value that a threshold compares with its limit.
 
-        Return None if there is no such value, for example a rate of a metric of unknown kind.
+        Return None if the value cannot be computed, for example if the threshold is about the rate
+        of a metric whose kind is unknown.
         """
         if percent is not None and not 0 <= float(percent) <= 100:
             return None
@@ -209,9 +214,9 @@ class Watched:
 def threshold_rows(watched: Watched, known_tags: Sequence[str] | None) -> list[Values]:
     """Return a row for each threshold: the measured value, and whether the threshold was kept.
 
-    `known_tags` are the tags that the file states for its points; None means that the file states
-    all tags. If a threshold needs another tag, or does not follow k6's grammar, the threshold's row
-    has no value.
+    `known_tags` are the tags that the lab reads from the file; None means that it reads all tags.
+    If a threshold needs another tag, or does not follow k6's grammar, the threshold's row has no
+    value.
     """
     announced = (
         Stated(metric, expression)
@@ -243,9 +248,9 @@ def _threshold_row(watched: Watched, stated: Stated, known_tags: Sequence[str] |
 
 
 def metric_rows(watched: Watched) -> list[Values]:
-    """Return a row for each metric that the script defines, and for metrics of other protocols.
+    """Return a row for each metric that the script defines, or that belongs to another protocol.
 
-    Metrics of other protocols are for example the metrics of WebSockets and gRPC.
+    Other protocols than HTTP are, for example, WebSockets and gRPC.
     """
     return [
         _metric_row(watched, each)
@@ -282,8 +287,7 @@ def write_watched(
 ) -> None:
     """Write a trial's parts of the tables `thresholds` and `metrics`.
 
-    `known_tags` are the tags that the file states for its points; None means that the file states
-    all tags.
+    `known_tags` are the tags that the lab reads from the file; None means that it reads all tags.
     """
     write_rows(parts["thresholds"], "thresholds", trial, threshold_rows(watched, known_tags))
     write_rows(parts["metrics"], "metrics", trial, metric_rows(watched))

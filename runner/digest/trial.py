@@ -70,7 +70,10 @@ class Digest:
 
     @property
     def evidence(self) -> Columns:
-        """The verdict's evidence as columns of `trials.parquet`, as JSON values."""
+        """The verdict's evidence, by column of `trials.parquet`.
+
+        Values that JSON cannot represent are None.
+        """
         columns = columns_of(self.verdict.evidence)
         return {name: finite(value) for name, value in columns.items()}
 
@@ -89,10 +92,10 @@ class Digest:
     def disturbed(self) -> bool:
         """True if the machine disturbed the trial.
 
-        Lost packets, a silent host and a clock that was set are always a disturbance. Other
-        disturbances are CPU time taken away, late sampling or probing, a server that was not idle
-        between its slices, and a process that could run on CPUs that it was not given. These other
-        disturbances do not count if the trial also breaks an invariant by its own fault.
+        Lost packets, a silent host and a clock that was set are always a disturbance. The following
+        are a disturbance only if the trial breaks no invariant by its own fault: CPU time taken
+        away, late sampling or probing, a server that was not idle between its slices, and a process
+        that could run on CPUs that it was not given.
         """
         if Blame.MACHINE in self._blamed:
             return True
@@ -107,10 +110,9 @@ class Digest:
 
 
 TIMES = ("latency_", "first_byte_", "iteration_mean_ms", "wrk_reported_", "probe_p")
-"""Prefixes of the columns that are left empty if the lab gave server or database a quota.
+"""Prefixes of the columns that are left empty if the lab gave server or database a CPU quota.
 
-The columns are left empty because the times in them would include waiting for the quota's next
-period.
+Under a quota, the times in these columns would include waiting for the quota's next period.
 """
 
 
@@ -124,7 +126,7 @@ class _Counters:
     raw: Mapping[str, Counter]
     """The counters as they were read, including the times between the slices."""
     of_slices: Mapping[str, Counter]
-    """The counters within the slices, as if each slice followed directly after the one before."""
+    """The counters within the slices, as if there were no pauses between the slices."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,10 @@ class _Seen:
     probe: ProbeSamples | None
 
     def counters(self, slices: Sequence[int]) -> _Counters:
-        """Return the counters of some slices, which are counted from 0."""
+        """Return the counters of some slices.
+
+        `slices` has the numbers of these slices, counted from 0.
+        """
         windows = [self.windows[at] for at in slices]
         apart_s = (windows[0].begin_mono_ns - self.windows[0].begin_mono_ns) / 1e9
         raw = {
@@ -149,10 +154,10 @@ class _Seen:
         return _Counters(raw, stitched(raw, windows) if self.measurement.slices else raw)
 
     def takers(self) -> list[str]:
-        """Return one text per slice, which says who took much CPU time away.
+        """Return one text per slice, which says who took much CPU time away in the slice.
 
-        The text names the hypervisor or other programs. It is empty if little CPU time was taken
-        away. If the trial has no slices, return no texts.
+        The text names the hypervisor, other programs, or both. If little CPU time was taken away,
+        the text is empty. If the trial has no slices, return no texts.
         """
         taken = []
         for at, window in enumerate(self.windows if self.measurement.slices else ()):
@@ -167,9 +172,10 @@ class _Seen:
         return taken
 
     def checks(self) -> tuple[Check, ...]:
-        """Return one check per invariant, which covers all slices together.
+        """Return one check per invariant. The check covers all slices together.
 
-        If a check failed in some slices, the detail of the check joins the details of these slices.
+        If an invariant is broken in some slices, the check fails, and its detail joins the details
+        of these slices.
         """
         by_name: dict[str, list[Check]] = {}
         for each, load in zip(self.measurement.loads, self.loads, strict=True):
@@ -205,9 +211,9 @@ def digest_session(
 ) -> dict[Trial, Digest | LabError]:
     """Write the parts of the tables for a session's trials, or for a single trial.
 
-    Return the digest of each trial, or a LabError if a raw file of the trial is missing or corrupt.
-    With `salvage`, the end of k6's samples may be missing. Then the other samples are used, and the
-    invariants of the load are not checked.
+    Return the digest of each trial, or a LabError in place of the digest if a raw file of the trial
+    is missing or corrupt. With `salvage`, the end of k6's samples may be missing. The other samples
+    are then used, and the invariants of the load are not checked.
     """
     seen = {
         trial: _or_error(_read, run, _settled(trial, each), each, salvage, threads)
@@ -272,9 +278,9 @@ def _read(
             load = read_load(run, trial, number, by_itself, beside, **how)
         loads.append(load)
         # Convert the start of the load from the wall clock to the monotonic clock. Both clocks were
-        # read when the generator started, and their drift over one load is negligible.
+        # read when the generator started, and they hardly drift apart during a load.
         begin_ns = each.load_started_mono_ns + load.begin_wall_ns - each.load_started_wall_ns
-        # The load ends when its generator ends, if not earlier.
+        # The load ends after its duration, but at the latest when its generator ends.
         end_s = min(load.metrics["duration_s"], (each.load_ended_mono_ns - begin_ns) / 1e9)
         windows.append(Window(begin_ns, end_s, each.load_started_mono_ns, each.load_ended_mono_ns))
     raw = read_usage(folder, measurement, windows)
@@ -290,8 +296,8 @@ def _digest(run: RunFolder, seen: _Seen, left_out: LeftOut) -> Digest:
     measurement = seen.measurement
     cell = seen.trial.cell
     every = range(len(seen.loads))
-    # If a server died, all of its slices may be in places that are left out. Then use all slices.
-    # This does no harm, because the trial has failed anyway.
+    # If a server died early, the server may have slices only in places that are left out. Then use
+    # all of its slices. This does no harm, because the trial has failed anyway.
     kept = [at for at in every if not measurement.slices or at + 1 not in left_out.places]
     kept = kept or list(every)
     load = together(run, trial, [(at + 1, seen.loads[at]) for at in kept])

@@ -23,11 +23,11 @@ from runner.verdict.evidence import (
 
 Metrics = Mapping[str, Any]
 WHOLE = 0.5
-"""The kernel's exact CPU time is used only if it is at least this share of the CPU time in ticks.
+"""The exact CPU time is used only if it is at least this share of the CPU time in ticks.
 
 The kernel states the CPU time of all programs twice: exactly, and counted in ticks. Under a quota,
-the time in ticks may be up to twice the exact time. If the time in ticks is even longer, the exact
-time does not include all programs.
+the time in ticks may be up to twice the exact time. If the time in ticks is more than twice the
+exact time, the exact time does not include all programs, so the time in ticks is used instead.
 """
 SERVER = (
     *(
@@ -43,18 +43,18 @@ SERVER = (
 def read_usage(
     folder: Path, measurement: Measurement, windows: Sequence[Window]
 ) -> dict[str, Counter]:
-    """Read a trial's raw counters; times are in seconds since the first window began.
+    """Read a trial's raw counters, by subject. Times are in seconds since the first window began.
 
-    With several hosts, further generators are the subjects `generator 2` and so on. The generators'
-    hosts and the samplers on these hosts are `host 1`, `sampler 1` and so on. Raise LabError if
-    host, server, generator or sampler has no samples.
+    If the trial ran on several hosts, further generators are the subjects `generator 2` and so on.
+    The generators' hosts and the samplers on these hosts are the subjects `host 1`, `sampler 1` and
+    so on. Raise LabError if host, server, generator or sampler has no samples.
     """
     zero_mono_ns = windows[0].begin_mono_ns
     path = folder / "resources.parquet"
     older = measurement.quota is None
     raw = read_counters(path, zero_mono_ns, throttled_known=older)
     # If the lab neither started the server nor found the server's process, the placement has no
-    # CPUs of the server, and the file has no rows of it.
+    # CPUs for the server, and the file has no samples of the server.
     for subject in ("host", "server", "generator", "sampler"):
         if subject not in raw and (subject != "server" or measurement.placement.server):
             raise LabError(f"{path} has no samples of the {subject}.", exit_code=1)
@@ -70,7 +70,7 @@ def read_usage(
 
 
 def used(counters: Mapping[str, Counter], end_s: float, requests: int) -> dict[str, float | None]:
-    """Return the CPU and memory columns of trials.parquet that every load has."""
+    """Return those CPU and memory columns of trials.parquet that do not need a database."""
     server = counters.get("server")
     generator = counters["generator"]
     # The server's columns stay None if the server's process was not found.
@@ -89,7 +89,7 @@ def used(counters: Mapping[str, Counter], end_s: float, requests: int) -> dict[s
 
 
 def _cost(subject: str, counter: Counter, end_s: float, requests: int) -> dict[str, float | None]:
-    """Return the columns with the CPU time and memory that one subject needed for a load.
+    """Return the columns about the CPU time and the memory that a subject used during a load.
 
     `subject` is `server` or `database`.
     """
@@ -148,9 +148,10 @@ def _generator_throttled_share(counters: Mapping[str, Counter], end_s: float) ->
 def _of_generators(
     counters: Mapping[str, Counter], measurement: Measurement, end_s: float
 ) -> Metrics:
-    """Return the CPU use of the busiest generator, the stolen CPU time, and the use of the network.
+    """Return the metrics of a load with generators on other hosts.
 
-    If CPU time was stolen from several of the generators' hosts, return only the highest share.
+    These are the CPU use of the busiest generator, the highest share of CPU time that a hypervisor
+    took from a generator's host, and the use of the network.
     """
     between = [(each, each.between) for each in measurement.loads if each.between is not None]
     hosts = between[0][1].generators
@@ -187,18 +188,19 @@ def others_pct(
     """Return the CPU use of programs outside the trial, in % of a core; None if unknown.
 
     If the kernel states the exact CPU time of all programs, this time is used. Otherwise the CPU
-    time that the kernel counts in ticks is used. Ticks are too coarse for loads of less than a
-    second, and wrong for loads under a quota, because the quota's periods may be in step with the
-    ticks. So in these two cases the value is unknown. For a user's server the value is always
-    unknown, because the lab does not know the server's helper programs.
+    time that the kernel counts in ticks is used. But ticks are too coarse for loads of less than a
+    second. They are also wrong for loads under a quota, because the quota's periods may be in step
+    with the ticks. So if only ticks are available, the value is unknown in these two cases. For a
+    user's server the value is always unknown, because the lab does not know the server's helper
+    programs.
 
     Interrupts are excluded, because some kernels count the work for the trial's connections as
     interrupts instead of counting it for a program (CONFIG_IRQ_TIME_ACCOUNTING).
     """
     if cell.workload in OWN:
         return None
-    # The subjects that do not use the CPUs of the server's machine. `host 1` and so on are always
-    # among them, because the server's machine is the subject `host`, without a number.
+    # The subjects to leave out: programs on other machines, and the hosts `host 1` and so on. The
+    # server's machine is the subject `host`. If it is also a generator's host, `host 1` repeats it.
     elsewhere: set[str] = set()
     if measurement.between is not None:
         server, generator, database = measurement.placement.hosts
@@ -220,7 +222,7 @@ def others_pct(
     # and includes only the container's programs. Then the time in ticks is used.
     exact = ran_pct >= WHOLE * ticked_pct
     # The probe runs on the first generator's host. If this is not the server's host, the probe used
-    # no CPU time there, so nothing is subtracted for it.
+    # no CPU time of the server's host, so nothing is subtracted for the probe.
     probe_pct = 0.0 if probe is None or "generator" in elsewhere else 100 * (probe.cpu_share or 0.0)
     others = (ran_pct if exact else ticked_pct) - sum(used_pct.values()) - probe_pct
     unknown = not exact and (end_s < 1.0 or limited(cell))
@@ -248,8 +250,8 @@ def evidence(
 ) -> Evidence:
     """Return the evidence for the verdict.
 
-    The CPU use of server and generator is a share of the CPUs that each of them was given. `mode`
-    is the observed use of connections.
+    The server's CPU use is a share of the server's CPUs, and the generator's CPU use is a share of
+    the generator's CPUs. `mode` is the observed use of connections.
     """
     placement = measurement.placement
     is_scripted = cell.workload == OWN_SCRIPT
@@ -262,7 +264,7 @@ def evidence(
     quotas = _quotas(cell, measurement, metrics)
     stolen_share = _count(metrics, "host_steal_pct") / (100 * measurement.cpus)
     # A server on a share of a core sometimes waits for the next period of its quota. Such waits may
-    # affect probe and load differently.
+    # affect probe and load differently, so the response times of probe and load are not compared.
     is_comparable = cell.share == 1 and saw_the_same(cell, mode, metrics)
     return Evidence(
         server_share=_divided(server_pct, 100 * quotas["cores"]),
@@ -374,10 +376,10 @@ def _probing(measurement: Measurement, metrics: Metrics) -> Probing | None:
 
 
 def _ceiling_share(cell: Cell, measurement: Measurement, metrics: Metrics) -> float | None:
-    """Return the rate as a share of the generator's ceiling; None if the ceiling is unknown.
+    """Return the load's mean rate as a share of the generator's ceiling.
 
-    Return None for a ramp, too, because the mean rate of a ramp does not show the rate of its last
-    step.
+    Return None if the ceiling is unknown. Return None also for a ramp, because the mean rate of a
+    ramp is lower than the rate of its last step.
     """
     ceiling_rps = measurement.generator_ceiling_rps
     if not ceiling_rps or len(cell.rates_rps) > 1:
@@ -397,7 +399,7 @@ def _users(cell: Cell, metrics: Metrics) -> Users | None:
 
 
 def _quotas(cell: Cell, measurement: Measurement, metrics: Metrics) -> dict[str, Any]:
-    """Return the fields of Evidence about quotas, and the server's number of cores."""
+    """Return the fields of Evidence that are about quotas, and the field `cores`."""
     quota = measurement.quota or Quota()
     cores = len(measurement.placement.server) * cell.share
     foreign = quota.cores is not None and quota.cores < cores

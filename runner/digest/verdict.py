@@ -25,7 +25,10 @@ from runner.verdict.words import takers
 
 @dataclass(frozen=True)
 class Rule:
-    """A cause. `holds` is True if the cause applies to the trial."""
+    """A rule applied to a trial: `holds` says whether the rule's condition is met.
+
+    If no earlier rule holds, this rule gives the trial the cause `cause`.
+    """
 
     holds: bool
     cause: Cause
@@ -34,8 +37,8 @@ class Rule:
 def judge(evidence: Evidence) -> Verdict:
     """Return the verdict of a trial. The first rule that applies gives the cause.
 
-    If server and generator are both saturated, the limit is unknown, because either of them may
-    have set the rate.
+    If server and generator are both saturated, the limit is unknown, because either the server or
+    the generator may have limited the rate.
     """
     cause = next(rule.cause for rule in _rules(evidence) if rule.holds)
     return Verdict(cause, evidence)
@@ -46,10 +49,10 @@ def disturbance(evidence: Evidence) -> str:
 
     The text is empty if the trial need not be repeated.
 
-    A trial is not repeated if its limit would be the generator, or would be unknown, even without
-    the taken CPU time. Repeating the trial would not change this verdict. There is one exception: a
-    trial whose limit is unknown is repeated if other programs took much CPU time. Without these
-    programs, the server might have been busier, and its limit might be known.
+    The trial is judged again as if nobody had taken CPU time. If the limit is then the generator or
+    unknown, the trial is not repeated, because a repetition would not change the verdict. There is
+    one exception: if the limit is unknown and other programs took much CPU time, the trial is
+    repeated. Without these programs, the server might have been busier, and the limit known.
     """
     calm = judge(replace(evidence, stolen_share=0.0, others_share=0.0)).limit
     hidden = calm is Limit.UNKNOWN and evidence.others_share >= OTHERS
@@ -61,8 +64,8 @@ def disturbance(evidence: Evidence) -> str:
 
 def _rules(e: Evidence) -> Iterator[Rule]:
     """Yield all rules in order of priority."""
-    # Failed requests may cost more or less than right answers, so a rate that includes them shows
-    # no limit.
+    # A failed request may need more or less time than a right answer. So if the rate includes
+    # failed requests, it does not show what limited the trial.
     yield Rule(e.wrong_share > MOST_FAILED, _what_failed(e))
     yield Rule(not e.disjoint, Cause.CPUS_SHARED)
     server_is_unknown = e.server_share is None and e.server_used_cores is None
@@ -85,7 +88,7 @@ def _rules(e: Evidence) -> Iterator[Rule]:
 
 
 def _of_full_sides(e: Evidence) -> Iterator[Rule]:
-    """Yield the rules for a server, generator, database or network that was used up."""
+    """Yield the rules for a server, generator, database or network that was at its capacity."""
     database = _full_database(e)
     database_is_apart = e.database is not None and (e.database.limited or not e.database.shared)
     a_side_is_full = e.saturated or e.crowded or database is not None
@@ -102,7 +105,10 @@ def _of_full_sides(e: Evidence) -> Iterator[Rule]:
 
 
 def _full_database(e: Evidence) -> Cause | None:
-    """Return the cause if the database or its connection pool was full; None otherwise."""
+    """Return the cause that says that the database or the connection pool was at its capacity.
+
+    If both had capacity left, return None.
+    """
     if e.database is None:
         return None
     return next((rule.cause for rule in _of_database(e, e.database) if rule.holds), None)
@@ -119,15 +125,18 @@ def _of_database(e: Evidence, database: DatabaseEvidence) -> Iterator[Rule]:
         yield Rule(mostly_its_own, Cause.DATABASE_FILLED_SHARED_CPUS)
         yield Rule(True, Cause.DATABASE_AND_GENERATOR_FILLED_CPUS)
     yield Rule(not database.shared and busy, Cause.DATABASE_BUSY)
-    # While a quota holds the server back, the server keeps the connections of its pool in use. So
-    # an exhausted pool is then a consequence of the quota, and not the limit.
+    # While a quota holds the server back, the server keeps the connections of its pool in use. In
+    # this case an exhausted pool is a consequence of the quota, and not the limit.
     held_back = e.limited and e.saturated
     exhausted = database.pool_exhausted_share >= MOSTLY
     yield Rule(exhausted and not held_back, Cause.POOL_EXHAUSTED)
 
 
 def _of_a_lossy_or_long_way(e: Evidence) -> Iterator[Rule]:
-    """Yield the rules for the network between hosts, which apply if no side was full."""
+    """Yield the rules for a network between hosts that lost packets or had a long delay.
+
+    These rules decide only if server, generator, database and network all had capacity left.
+    """
     if e.network is None:
         return
     yield Rule(e.network.lost_share >= LOSSY, Cause.NETWORK_LOSSY)
@@ -139,9 +148,9 @@ def _of_contradicting_witnesses(e: Evidence) -> Iterator[Rule]:
     """Yield the rules for a generator that waited many times as long as the probe.
 
     Generator and probe waited for the same server at the same time. So if the generator was busy
-    and the probe got its answers, requests queued in the generator. If connections were not reused,
-    new connections may instead have waited in the kernel until the server accepted them, because a
-    burst overflowed the backlog.
+    and the probe got its answers, the requests must have queued in the generator. There is another
+    explanation if connections were not reused: a burst of new connections may have overflowed the
+    backlog, so that connections waited in the kernel until the server accepted them.
     """
     queued = [wait for wait in e.waits if wait.longer == "generator"]
     if not queued:
@@ -153,12 +162,15 @@ def _of_contradicting_witnesses(e: Evidence) -> Iterator[Rule]:
 
 
 def _were_perhaps_accepted_late(queued: list[Wait], e: Evidence) -> bool:
-    """True if new connections can explain every percentile at which the generator waited."""
+    """True if waiting for new connections can explain every percentile in `queued`.
+
+    `queued` has the percentiles at which the generator waited longer than the probe.
+    """
     return all(SHARE_BEYOND[wait.name] <= e.connecting_share for wait in queued)
 
 
 def _of_a_load_with_room(e: Evidence) -> Iterator[Rule]:
-    """Yield the rules for a load under which neither CPUs nor network nor database were full."""
+    """Yield the rules for a load under which CPUs, network and database had capacity left."""
     offered = e.offered_rps is not None
     short_of_users = e.users is not None and e.users.are_the_limit
     yield Rule(e.dropped > 0 and short_of_users, Cause.TOO_FEW_USERS)
@@ -173,9 +185,10 @@ def _of_a_load_with_room(e: Evidence) -> Iterator[Rule]:
 
 
 def _what_failed(e: Evidence) -> Cause:
-    """Return the cause for a load with failures: failed requests or failed checks.
+    """Return the cause for a load with failed requests or failed checks.
 
-    The cause is failed checks only if their share is larger than the share of failed requests.
+    If the share of failed checks is larger than the share of failed requests, the cause is
+    CHECKS_FAILED. Otherwise it is REQUESTS_FAILED.
     """
     if e.checks_failed_share > e.failed_share:
         return Cause.CHECKS_FAILED

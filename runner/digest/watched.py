@@ -1,4 +1,4 @@
-"""Keep those points of k6's file that thresholds and the script's own metrics need.
+"""Keep the points of k6's file that are needed for thresholds and for the script's own metrics.
 
 A selection consists of all points of a metric, or only of the points that have certain tags. k6
 writes a selection as `http_req_duration{name:slow,method:GET}`.
@@ -16,9 +16,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 WATCHED = pa.schema([("selection", pa.int32()), ("value", pa.float64())])
-"""One row per point and selection: the selection's number, and the point's value.
+"""A row says that a point belongs to a selection: it has the selection's number and the point's
+value.
 
-The rows of a selection are in the file's order.
+A point has a row for each selection to which it belongs. The rows of a selection are in the order
+of k6's file.
 """
 MOST_SELECTIONS = 500
 """A load may have at most this many selections. The points of further selections are not kept."""
@@ -51,7 +53,7 @@ def _bare(text: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class TagSets:
-    """The different sets of tags of a block's points, and for each point the index of its set."""
+    """The distinct sets of tags of a block's points, and for each point the index of its set."""
 
     known: Sequence[Mapping[str, Any]] = ()
     indices: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
@@ -60,7 +62,8 @@ class TagSets:
 class Watch:
     """The selections of a load.
 
-    If a metric appears that is not in `of_k6`, all of its points become a selection.
+    At first these are the given `selections`. If the file has a metric that is not in `of_k6`, a
+    selection of all points of this metric is added.
     """
 
     def __init__(self, of_k6: Iterable[str], selections: Iterable[Selection] = ()) -> None:
@@ -84,9 +87,10 @@ class Watch:
         values: NDArray[np.float64],
         tags: TagSets,
     ) -> pa.RecordBatch | None:
-        """Return the rows of the selected points of a block; None if the block has no selection.
+        """Return the rows of WATCHED for the selected points of a block.
 
-        `metrics` has one element per point: the index of the point's metric in `names`.
+        `names` are the names of the block's metrics. `metrics` has one element per point: the index
+        of the point's metric in `names`. Return None if no selection is of a metric in `names`.
         """
         found = []
         for place, name in enumerate(names):

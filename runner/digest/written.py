@@ -1,7 +1,8 @@
-"""Read the load of a script whose own options define it (`bench run --as-written`).
+"""Read a load that is defined by the options of a user's script (`bench run --as-written`).
 
 The lab does not know how many requests such a load should have, so it compares k6's samples only
-with k6's summary. Requests of setup() and teardown() count only in the numbers of their groups.
+with k6's summary. The requests of setup() and teardown() count in no numbers except those of their
+groups.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def read_written_load(
     salvage: bool,
     threads: int = 2,
 ) -> LoadOfTrial:
-    """Read a trial's load, write its tables as parts, and check the invariants of the load.
+    """Read a trial's load, write the trial's parts of the tables, and check the load's invariants.
 
     With `salvage` the end of k6's samples may be missing, and no invariant is checked. Raise
     LabError if a file is missing or corrupt.

@@ -1,4 +1,4 @@
-"""Read wrk's result, and undo its correction for coordinated omission (back-fill) exactly."""
+"""Read wrk's result, and undo wrk's correction for coordinated omission, which is a back-fill."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,11 +17,11 @@ Histogram = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 LONGEST_US = 60_000_000
 """Longest latency that a histogram of wrk can contain.
 
-wrk counts requests that take longer than its --timeout as timeouts, not in the histogram. The lab
-sets --timeout to 10 s.
+If a request takes longer than wrk's --timeout, wrk counts it as a timeout and not in the histogram.
+The lab sets --timeout to 10 s.
 """
-# A histogram is refused if undoing the back-fill needs more than this many steps. This number of
-# steps takes some seconds. A usual histogram needs only a few million steps.
+# The lab refuses a histogram if undoing the back-fill would need more than this many steps, which
+# take some seconds. A usual histogram needs only a few million steps.
 MOST_STEPS = 2_000_000_000
 
 
@@ -44,9 +44,9 @@ class WrkResult:
 
 
 def backfill_interval_us(duration_us: int, requests: int, connections: int) -> int | None:
-    """Return the interval of wrk's back-fill (integer division as in wrk.c).
+    """Return the interval in µs with which wrk back-filled the histogram.
 
-    Return None if wrk did not back-fill.
+    The divisions are integer divisions, as in wrk.c. Return None if wrk did not back-fill.
     """
     each = requests // connections
     return duration_us // each if each > 0 else None
@@ -55,12 +55,12 @@ def backfill_interval_us(duration_us: int, requests: int, connections: int) -> i
 def undo_backfill(reported: Histogram, interval_us: int) -> Histogram:
     """Return the histogram before wrk's `stats_correct(interval_us)`.
 
-    For each latency n >= 2 * interval, wrk adds n's count to the counts of n - interval,
-    n - 2 * interval, ..., as long as these latencies are longer than interval (wrk 4.0 to 4.2,
-    stats.c). So additions to a count come only from longer latencies. Therefore the latencies are
-    processed from the longest to the shortest: when a count is used, all additions to this count
-    have been undone. Raise LabError if a count would become negative, because then the histogram is
-    not wrk's, or was made with another interval.
+    For each latency n >= 2 * interval, wrk adds the count of n to the counts of n - interval,
+    n - 2 * interval and so on, as long as these latencies are longer than the interval (wrk 4.0 to
+    4.2, stats.c). So additions to a count come only from longer latencies. Therefore this function
+    processes the latencies from the longest to the shortest. Before it subtracts a count from
+    shorter latencies, it has undone all additions to this count. Raise LabError if a count would
+    become negative, because then the histogram is not wrk's, or wrk used another interval.
     """
     values, counts = reported
     if len(values) == 0:
@@ -155,8 +155,8 @@ def merge_slices(results: Sequence[WrkResult]) -> WrkResult:
 def merge_generators(results: Sequence[WrkResult]) -> WrkResult:
     """Combine results of concurrent generators: add counts, histograms and rates.
 
-    The duration is chosen so that requests / duration is the sum of the generators' rates. The
-    number of threads is that of the first generator.
+    The duration of the combined result is the number of all requests divided by the sum of the
+    generators' rates. The number of threads is that of the first generator.
     """
     if len(results) == 1:
         return results[0]
