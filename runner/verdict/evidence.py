@@ -1,7 +1,7 @@
-"""The evidence of a verdict: CPU use, waiting times, and other causes of limits.
+"""The evidence of a verdict: the CPU use, waiting times and other numbers from which it follows.
 
-The digest computes the evidence, and the rules of `runner/digest/verdict.py` judge it.
-`trials.parquet` stores each value in a column whose name begins with `evidence_`.
+The digest computes the evidence, and the rules in `runner/digest/verdict.py` use it to decide the
+verdict. `trials.parquet` stores each value in a column whose name begins with `evidence_`.
 """
 
 from __future__ import annotations
@@ -24,30 +24,34 @@ CROWDED = 0.80
 Hyperfoil's watchdog has the same limit.
 """
 FULL_SECOND = 0.95
-"""A generator that uses more than this share of its CPUs in a second may limit the rate in this
-second.
+"""If a generator uses more than this share of its CPUs in some second, the generator may have
+limited the rate in this second.
 """
 HELD = 0.97
 """If a server under a quota used at least this share of the quota over the whole load, it does not
-matter that the generator was full in some seconds.
+matter that the generator reached FULL_SECOND in some seconds.
 
-The server had at most 3 % of its quota left. So these seconds cost at most 3 % of the rate.
+The server had at most 3 % of its quota left, so the rate could have been at most about 3 % higher.
 """
 THROTTLED = 0.01
-"""A quota counts as used up if it holds the server back for at least this share of the time."""
+"""If a quota holds a server or a generator back for at least this share of the time, the quota
+counts as used up.
+"""
 NEAR_CEILING = 0.90
 """If the rate is at least this share of the generator's ceiling, the generator may be the limit."""
 HARDLY_IDLE = 0.60
-"""A generator near its ceiling is the limit only if it also used at least this share of its CPUs.
+"""If the rate is near the generator's ceiling, the generator is the limit only if it also used at
+least this share of its CPUs.
 
-Otherwise the ceiling is probably too low, because the machine was slow during the calibration.
+Otherwise the stored ceiling is probably too low, because the machine was slow during the
+calibration.
 """
 NETWORK_FULL = 0.80
 """The network is the limit if a load moves at least this share of the network's bytes per second.
 
-A transfer before the run measures how many bytes per second the network can move. A load cannot
-reach this number, because the network also moves headers and acknowledgements, and because packets
-need time on their way.
+A transfer before the run measures how many bytes per second the network can move. No load can reach
+this rate, because the network also moves headers and acknowledgements, and because requests and
+answers need time on their way.
 """
 LOSSY = 0.01
 """If at least this share of the TCP segments is sent again, losses dominate the response times."""
@@ -64,22 +68,28 @@ The server may then look idle although it was waiting for a CPU.
 OTHERS = 0.15
 """If programs outside the trial use at least this share of the CPU time, they are a disturbance.
 
-The CPU time of these programs is the CPU time of the machine minus the CPU time of the trial. The
-kernel may count the machine's time in ticks but the trial's time exactly, so the difference is only
-rough. docs/method-evidence.md has measured values.
+The CPU time of these programs is computed as the CPU time of the machine minus the CPU time of the
+trial. The kernel may count the machine's time in ticks but the trial's time exactly, so the result
+is only rough. docs/method-evidence.md has measured values.
 """
 MANY_TIMES = 5.0
-"""Generator and probe measure the same percentile of the response time. One of them waited longer
-if its percentile is more than this many times the percentile of the other.
+"""The generator waited longer than the probe if the generator's percentile of the response time is
+more than this many times the probe's percentile.
+
+The same rule, with the sides exchanged, says when the probe waited longer. In both cases, the
+difference must also exceed APART_MS.
 """
 APART_MS = {"p50": 1.0, "p95": 5.0, "p99": 5.0}
-"""Generator or probe waited longer only if their percentiles also differ by more than this, in ms.
+"""Thresholds in ms for the rules of MANY_TIMES and ALIKE, by percentile.
+
+One side waited longer only if the percentiles of generator and probe differ by more than this.
+Generator and probe waited alike only if both percentiles are longer than this.
 """
 SHARE_BEYOND = {"p50": 0.5, "p95": 0.05, "p99": 0.01}
 """Share of the requests that lie above a percentile.
 
-If at least this share of the requests opened a connection, then opening connections can explain a
-high percentile.
+If at least this share of the requests opened a connection, the time of opening connections may be
+the reason why the percentile is high.
 """
 ALIKE = 1.5
 """Generator and probe waited alike if both percentiles exceed APART_MS, and the larger percentile
@@ -88,17 +98,18 @@ is at most this many times the smaller percentile.
 STIRRING = 0.25
 """A generator that used less than this share of its CPUs in every second did not delay requests.
 
-In the committed runs, generators that delayed requests used 52 % or more.
+In the committed runs, each generator that delayed requests used at least 52 % of its CPUs in some
+second.
 """
 PROBED = 0.8
-"""At least this share of the requests that the probe should have sent must be answered.
+"""The probe's results are used only if at least this share of the due requests was answered.
 
 The lowest share observed so far was 99 %. If few requests were due, BY_CHANCE may allow a lower
 share.
 """
 BY_CHANCE = 2.0
-"""The number of the probe's answered requests may be lower than planned by this many standard
-deviations, even if the share of answered requests is then below PROBED.
+"""The probe's results are also used if the number of answered requests is lower than planned by at
+most this many standard deviations, even if the share is then below PROBED.
 
 The number varies, because the probe sends its requests at random times.
 """
@@ -107,11 +118,12 @@ LAST_ANSWER_LATE_S = 0.5
 verdict mentions the delay.
 """
 BUSY_USERS = 0.9
-"""If the users of an open load are busy for at least this share of the longest possible time, there
-are too few users, so they limit the rate.
+"""Users of an open load can be busy only for a part of the time, as `Users.are_the_limit` explains.
+If the users are busy for at least this share of that part, there are too few users, so the users
+limit the rate.
 """
 ROOM = 2.0
-"""The lab recommends this many times the number of users that would be busy at the offered rate.
+"""The lab recommends this many times as many users as would be busy at the offered rate.
 
 The additional users are needed because response times rise under load.
 """
@@ -129,9 +141,9 @@ PREFIX = "evidence_"
 class Evidence:
     """The numbers from which the verdict is decided.
 
-    The CPU use of server and generator is a share of the CPUs that each of them was given: it is
-    1.0 if all of these CPUs were busy all the time. A group of values, such as `database`, is None
-    if it does not apply to the load.
+    The server's CPU use is a share of the server's CPUs, and the generator's CPU use is a share of
+    the generator's CPUs. The share is 1.0 if all of these CPUs were busy all the time. A group of
+    values, such as `database`, is None if the group does not apply to the load.
     """
 
     server_share: float | None
@@ -157,9 +169,9 @@ class Evidence:
     """Requests that an open load could not send in time."""
     database: DatabaseEvidence | None = None
     waits: tuple[Wait, ...] = ()
-    """Percentiles that both generator and probe measured.
+    """The percentiles of the response time that both generator and probe measured.
 
-    Empty if generator and probe cannot be compared.
+    Empty if the response times of generator and probe are not comparable.
     """
     throttled_share: float | None = 0.0
     """Share of the time for which a quota held the server back; None if unknown."""
@@ -179,11 +191,11 @@ class Evidence:
     failed.
     """
     checks_failed_share: float = 0.0
-    """Share of the checks in a user's script that failed."""
+    """Share of failures among the results of the checks in a user's script."""
     unit: str = "requests"
     """Unit of an open load's rate: requests, or iterations of several requests."""
     share: float = 1.0
-    """Share of its CPUs' time that the server may use under the lab's quota.
+    """Share of the server's CPU time that the lab's quota lets the server use.
 
     1 if the lab set no quota.
     """
@@ -193,13 +205,13 @@ class Evidence:
     If two quotas apply, one set by the lab and one set outside the lab, this is the lower quota.
     """
     foreign_quota: bool = False
-    """True if a quota that was set outside the lab is lower than the lab's own quota."""
+    """True if a quota that was set outside the lab gives the server fewer cores than the lab."""
     shared_quota: bool = False
     """True if the server's quota also applies to the generator."""
     generator_throttled_share: float = 0.0
     """Share of the time for which a quota held the generator back; 0 if unknown."""
     server_used_cores: float | None = None
-    """CPU use of the server in cores, if the number of the server's CPUs is unknown.
+    """CPU use of the server in cores. It is used if the number of the server's CPUs is unknown.
 
     If the number is known, this field is None, and `server_share` has the CPU use.
     """
@@ -209,9 +221,9 @@ class Evidence:
     None for any other load.
     """
     probing: Probing | None = None
-    """The probe's requests.
+    """Counts of the probe's requests.
 
-    None if there was no probe, or if the probe cannot be compared to the load.
+    None if there was no probe, or if the load is a user's script.
     """
     unprobed: bool = False
     """True if the probe was left out because it would have loaded the server too much."""
@@ -226,7 +238,7 @@ class Evidence:
 
     @property
     def wrong_share(self) -> float:
-        """The share of failed requests, or of a script's failed checks, whichever is larger."""
+        """The share of failed requests or the share of failed checks, whichever is larger."""
         return max(self.failed_share, self.checks_failed_share)
 
     @property
@@ -258,10 +270,10 @@ class Evidence:
     def saturated(self) -> bool:
         """True if the server used up its CPUs or its quota.
 
-        A quota that was set outside the lab counts as used up if it throttled the server. This does
-        not apply to the lab's own quota: its periods are so short (10 ms) that it throttles even
-        short bursts, so being throttled does not show that the quota is used up. Nor does it apply
-        to a quota that the server shares with the generator.
+        If a quota that was set outside the lab throttled the server, this quota was used up. There
+        are two exceptions. The lab's own quota has such short periods (10 ms) that it throttles
+        even short bursts, so throttling does not show that the quota was used up. And if the server
+        shares the quota with the generator, the generator may have used it up.
         """
         if (self.server_share or 0.0) >= SATURATED:
             return True
@@ -291,7 +303,7 @@ class Network:
     lost_share: float
     """Share of TCP segments that were sent again."""
     round_trip_ms: float
-    """How long a round trip to the server takes without load; 0 if this was not measured."""
+    """Duration of a round trip to the server without load; 0 if it was not measured."""
     median_ms: float | None = None
     """Median response time; None if unknown."""
 
@@ -306,7 +318,7 @@ class Serial:
     """A load with one request at a time.
 
     No request waits for another request, so the rate is 1 / (the time of one cycle). A cycle lasts
-    from one request to the next.
+    from the start of a request to the start of the next request.
     """
 
     cycle_us: float
@@ -318,7 +330,10 @@ class Serial:
     generator_share: float
     """CPU use of the generator as a share of one core."""
     idle: str | None
-    """State of idle CPUs: `polling` (kept awake) or `system` (may sleep)."""
+    """State of idle CPUs: `polling` (the lab kept them awake) or `system` (they may have slept).
+
+    None if the state is unknown.
+    """
 
 
 @dataclass(frozen=True)
@@ -331,7 +346,10 @@ class Wait:
 
     @property
     def longer(self) -> str:
-        """The side that waited many times as long as the other: `generator`, `probe`, or empty."""
+        """The side that waited many times as long as the other side: `generator` or `probe`.
+
+        Empty if neither side waited many times as long as the other side.
+        """
         less_ms, more_ms = sorted((self.generator_ms, self.probe_ms))
         if more_ms <= MANY_TIMES * less_ms or more_ms - less_ms <= APART_MS[self.name]:
             return ""
@@ -346,7 +364,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Probing:
-    """How many of the probe's requests were due during the load, were sent, and failed."""
+    """Counts of the probe's requests: due during the load, sent, and failed."""
 
     due: int
     sent: int
@@ -362,7 +380,7 @@ class Probing:
 
 @dataclass(frozen=True)
 class Users:
-    """How busy the virtual users of an open load were."""
+    """The virtual users of an open load, and the numbers that show how busy they were."""
 
     count: int
     iteration_ms: float
@@ -374,7 +392,7 @@ class Users:
 
     @property
     def are_the_limit(self) -> bool:
-        """True if nearly all users were busy.
+        """True if the users were nearly as busy as users can be.
 
         After an iteration, a user waits until the next iteration is due. The wait lasts at most as
         long as the time between two iterations at the offered rate. So even if there are too few
@@ -397,18 +415,18 @@ class Users:
 
 @dataclass(frozen=True)
 class DatabaseEvidence:
-    """Load of the database and of its connection pool."""
+    """Numbers that show how busy the database and the pool of connections to it were."""
 
     share: float
-    """CPU use of the database as a share of the CPUs given to it."""
+    """CPU use of the database as a share of the CPU time that the database may use."""
     shared: bool
     """True if the database shares its CPUs with the generator."""
     pool_exhausted_share: float
     """Share of the samples in which all connections of the pool were in use."""
     limited: bool = False
-    """True if the lab's quota lets the database use only a share of the time of its CPUs.
+    """True if the lab limits the database's CPU time by a quota.
 
-    A database with a quota cannot fill the CPUs that it shares with the generator.
+    A database with such a quota cannot fill the CPUs that it shares with the generator.
     """
 
 
@@ -421,7 +439,7 @@ class Verdict:
 
     @property
     def limit(self) -> Limit:
-        """What limited the trial."""
+        """The limit of the trial, which follows from the cause."""
         return self.cause.limit
 
 
@@ -434,7 +452,7 @@ GROUPS: dict[str, type] = {
     "users": Users,
     "network": Network,
 }
-"""Fields of Evidence that hold groups of values, with the groups' types.
+"""The type of each field of Evidence that holds a group of values, by the name of the field.
 
 The value `database.share`, for example, is stored in the column `evidence_database_share`.
 """
@@ -465,7 +483,7 @@ def columns_of(evidence: Evidence) -> Columns:
 
 
 def evidence_of(row: Mapping[Any, Any]) -> Evidence | None:
-    """Return the evidence stored in a trial's row; None if the run is too old to have evidence.
+    """Return the evidence in a trial's row; None if the row has no evidence, as in older runs.
 
     `row` has the columns of `columns_of`. The values may have the types that pandas gives them: a
     number may be a float, a flag may be 0 or 1, and an unknown value may be None, NaN or an empty
@@ -528,13 +546,16 @@ def _is_known(value: object) -> bool:
 
 
 def _typed(kind: type, name: str, value: object) -> Any:
-    """Return a stored value, converted to the type of its field; None if the value is unknown."""
+    """Return a stored value, converted to the type of the field `name` of the class `kind`.
+
+    Return None if the value is unknown.
+    """
     return _type_of(kind, name)(value) if _is_known(value) else None
 
 
 @functools.cache
 def _type_of(kind: type, name: str) -> type:
-    """Return a field's type without the optional None."""
+    """Return the type of a field; for a field of type `float | None`, for example, return float."""
     declared = typing.get_type_hints(kind)[name]
     choices = typing.get_args(declared) or (declared,)
     kinds: list[type] = [choice for choice in choices if choice is not type(None)]

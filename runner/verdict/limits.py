@@ -1,4 +1,4 @@
-"""What limited a trial (`Limit`), and which rule decided that (`Cause`).
+"""The limits that a trial can have (`Limit`), and the rules that decide the limit (`Cause`).
 
 This module imports nothing from this project.
 """
@@ -11,14 +11,15 @@ from typing import Self
 MOST_FAILED = 0.001
 """If more than this share of a trial's requests failed, the trial's limit is unknown.
 
-The rate and the cost per request then describe errors, not only answers.
+The rate and the cost per request then describe not only right answers, but also errors.
 """
 
 
 class Limit(StrEnum):
-    """What limited a trial. The value is the word used in tables and figures.
+    """The limit of a trial. The value is the word used in tables and figures.
 
-    Members are in order of priority: if a cell's trials hit different limits, report the first.
+    Members are in order of priority. If a cell's trials hit different limits, the first of these
+    limits is reported.
     """
 
     verdict: str
@@ -33,9 +34,9 @@ class Limit(StrEnum):
     Pages show this text if a comparison requires another limit.
     """
     meaning: str
-    """Meaning of the numbers of a trial with this limit."""
+    """What the rate or the response times of a trial with this limit mean."""
     remedy: str
-    """How to lift this limit, for a comparison that requires another limit."""
+    """The change that would lift this limit, for a comparison that requires another limit."""
 
     def __new__(
         cls,
@@ -139,9 +140,10 @@ class Limit(StrEnum):
 
 
 class Cause(StrEnum):
-    """The rule that decided what limited a trial. The value is the code of `verdict_cause`.
+    """The rule that decided what limited a trial.
 
-    Codes are stored: a new rule gets a new code, and no code changes its meaning.
+    The value is the code in the column `verdict_cause`. Runs store the codes. So a new rule gets a
+    new code, and no code changes its meaning.
     """
 
     limit: Limit
@@ -156,10 +158,10 @@ class Cause(StrEnum):
 
     @classmethod
     def of(cls, code: str) -> Cause | None:
-        """Return the cause with a stored code; None for a code that this version does not know."""
+        """Return the cause with the code `code`; None if this version has no such cause."""
         return next((cause for cause in cls if cause.value == code), None)
 
-    # The answers were wrong.
+    # Requests or checks failed.
     REQUESTS_FAILED = "requests-failed", Limit.UNKNOWN
     CHECKS_FAILED = "checks-failed", Limit.UNKNOWN
     # The CPU use of server and generator cannot be told apart, or is unknown.

@@ -51,20 +51,21 @@ _RULES: tuple[tuple[str, Cause], ...] = (
     (r"the server made generator and probe wait alike", Cause.BOTH_WAITED_ALIKE),
     (r"neither side was busy", Cause.NEITHER_SIDE_BUSY),
 )
-"""Pairs of a pattern and a rule. If the beginning of a stored reason matches the pattern, the rule
-wrote the reason.
+"""Pairs of a pattern and a cause. If the beginning of a stored reason matches the pattern, the rule
+with this cause decided the verdict.
 
-If several patterns match, the first counts. So a longer pattern stands before a shorter pattern
-that begins in the same way.
+If several patterns match, the first pattern decides. So a longer pattern stands before a shorter
+pattern that begins in the same way.
 """
 
 _NUMBERS_ALONE: dict[Limit, Cause] = {
     Limit.SERVER: Cause.SERVER_BUSY,
     Limit.GENERATOR: Cause.GENERATOR_BUSY,
 }
-"""The rule of a stored reason that names no rule, by the limit of the trial.
+"""The cause of a verdict whose stored reason names no rule, by the limit of the trial.
 
-Reasons with these limits may consist of numbers only. The rule then follows from the limit.
+The reason of a verdict with one of these limits may consist of numbers only. The cause then follows
+from the limit.
 """
 
 
@@ -82,9 +83,9 @@ class CauseInWords:
 
 
 def older_verdict(verdict: str, reason: str) -> CauseInWords:
-    """Return the cause that a stored reason names, and the words of this cause.
+    """Return the cause that the stored `reason` names, and the words that name it.
 
-    A cause is considered only if its limit has the stored `verdict`.
+    A cause is considered only if the stored `verdict` is the verdict of the cause's limit.
     """
     rule, colon, numbers = reason.partition(": ")
     words = rule if colon and numbers else reason

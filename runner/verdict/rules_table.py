@@ -122,9 +122,9 @@ WHEN: dict[Cause, str] = {
     ),
     Cause.NEITHER_SIDE_BUSY: "none of the conditions above is met",
 }
-"""For each cause, the condition under which it decides a trial.
+"""For each cause, the condition under which the cause decides the limit of a trial.
 
-A cause decides only if no earlier cause in this table decides.
+A cause decides only if the conditions of all earlier causes in this table are not met.
 """
 
 

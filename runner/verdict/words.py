@@ -23,23 +23,27 @@ from runner.verdict.limits import Cause
 
 
 def reason(verdict: Verdict) -> str:
-    """Return a sentence that says why a trial has its limit: the rule and the numbers behind it."""
+    """Return a sentence that says why a trial has its limit.
+
+    The sentence contains the rule that decided the limit, and then the numbers of the evidence.
+    """
     rule = rule_words(verdict.cause, verdict.evidence)
     numbers = _numbers(verdict.evidence)
     return ": ".join(part for part in (rule, numbers) if part)
 
 
 def rule_words(cause: Cause, evidence: Evidence) -> str:
-    """Describe the rule that decided the verdict of a trial.
+    """Return a text that describes the rule that decided the verdict of a trial.
 
-    Return an empty text if the numbers of the reason already make the rule clear."""
+    The text is empty if the numbers in the sentence of `reason` already make the rule clear.
+    """
     if cause in _FIXED:
         return _FIXED[cause]
     return _WITH_NUMBERS[cause](evidence)
 
 
 def brief_words(cause: Cause) -> str:
-    """Return the rule in a few words without numbers, for texts with little space."""
+    """Return a few words without numbers that describe a rule, for texts with little space."""
     return _BRIEFLY[cause]
 
 
@@ -56,7 +60,7 @@ def takers(stolen_share: float, others_share: float) -> str:
 
 
 def _much(stolen_share: float, others_share: float) -> dict[str, float]:
-    """Return the large shares of CPU time that were taken away, by the name of who took them."""
+    """Return each large share of CPU time that was taken away, by the name of who took it."""
     much = {}
     if stolen_share >= STOLEN:
         much["the hypervisor"] = stolen_share
@@ -189,7 +193,10 @@ _FIXED: dict[Cause, str] = {
     ),
     Cause.NEITHER_SIDE_BUSY: "neither side was busy",
 }
-"""The words of those rules whose words contain no number."""
+"""The text for each rule whose text contains no number.
+
+`rule_words` explains why some texts are empty.
+"""
 
 _WITH_NUMBERS: dict[Cause, Callable[[Evidence], str]] = {
     Cause.REQUESTS_FAILED: _requests_failed,
@@ -230,9 +237,9 @@ _BRIEFLY: dict[Cause, str] = {
 
 
 def _numbers(evidence: Evidence) -> str:
-    """Return the numbers behind a verdict as a text.
+    """Return a text with the numbers behind a verdict.
 
-    The numbers that every verdict has come first.
+    The text begins with the CPU use of server and generator, if the CPU use is known.
     """
     parts = [
         _of_the_server(evidence),
