@@ -28,7 +28,7 @@ class Ceiling:
     rps: float
     """Median of the trials' rates.
 
-    In an open load, the rate of a trial is that of its fastest step.
+    In an open load, the rate of a trial is the rate of the trial's fastest step.
     """
     rps_min: float
     rps_max: float
@@ -68,10 +68,10 @@ class Calibration:
         return {**asdict(self), "ceilings": ceilings}
 
     def valid_for(self, machine: Machine, tools: Mapping[str, str], generator_cpus: int) -> bool:
-        """Return whether the calibration was made under these conditions.
+        """Return whether the calibration was made on this machine, with these tools and CPUs.
 
-        The conditions are the machine, the versions of the tools, and the number of the generator's
-        CPUs.
+        The versions of the tools and the number of the generator's CPUs must be equal. A tool that
+        the calibration does not contain is not compared.
         """
         same_tools = all(
             self.tools.get(name, version) == version for name, version in tools.items()
@@ -85,8 +85,11 @@ class Calibration:
     def ceiling_of(self, cell: Cell) -> Ceiling | None:
         """Return the ceiling for a cell's tool, load model and mode.
 
-        Take the ceilings with the nearest lower and the nearest higher number of connections, and
-        return the higher of these two ceilings. Return None if there is no such ceiling. Also
+        Two ceilings are considered: the ceiling with the largest number of connections that is at
+        most the cell's, and the ceiling with the smallest number that is at least the cell's.
+        Return the higher of these two ceilings.
+
+        Return None if there is no ceiling, or if the cell's number of connections is unknown. Also
         return None if one of the two ceilings is not `known`, because the generator may then be
         able to exceed the measured rate.
         """

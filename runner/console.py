@@ -65,16 +65,20 @@ def note(*lines: str) -> None:
 
 
 def error(text: str) -> None:
-    """Print an error as one sentence.
+    """Print an error on stderr.
 
-    Control characters, which foreign files may contain, are removed.
+    Control characters are replaced by `�`, because the text may quote a file that the lab has not
+    written. Line feeds are kept.
     """
     shown = "".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text)
     err.print(f"[red]Error:[/] {escape(shown)}")
 
 
 def rate_words(metrics: Mapping[str, Any], *, is_open: bool) -> Iterator[str]:
-    """Yield a trial's rate of successes, and the share of failed requests if any failed."""
+    """Yield texts with a trial's rate and, if requests failed, with the share of failed requests.
+
+    The rate counts only successful requests.
+    """
     requests = metrics["requests"]
     failed = metrics.get("failed") or 0
     rate_rps = throughput_rps(metrics, is_open=is_open) or 0.0
@@ -84,10 +88,10 @@ def rate_words(metrics: Mapping[str, Any], *, is_open: bool) -> Iterator[str]:
 
 
 def time_words(metrics: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a trial's median, p95 and p99 of the response times.
+    """Yield texts with the median, p95 and p99 of a trial's response times.
 
-    A percentile is left out if the trial has too few requests for it. If p99 is left out, the
-    highest percentile for which there are enough requests is added.
+    If the trial has too few requests for p95 or p99, this percentile is left out. If p99 is left
+    out, the highest percentile for which the trial has enough requests is added.
     """
     carried = carried_percent(metrics["requests"]) or 0
     columns: dict[float, str] = {50: "latency_p50_ms"}

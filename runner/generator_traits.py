@@ -44,7 +44,8 @@ class Traits:
     says_connecting: bool = True
     """True if the generator's raw file says which requests opened a connection.
 
-    For any other generator, the number of accepted connections shows how connections were used.
+    If the raw file does not say this, the lab uses the number of connections that the server's host
+    accepted during the load.
     """
     says_statuses: bool = False
     """True if the generator's summary contains the number of answers by status, and their bytes."""

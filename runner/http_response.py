@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 RECEIVE_BYTES = 65_536
-MOST_BYTES = 1 << 24  # longer responses are refused; answers to the lab's own requests are small
+MOST_BYTES = 1 << 24
+"""A longer response is an error, because servers answer the lab's own requests with short bodies.
+"""
 _END = b"\r\n\r\n"
 _STATUS_LINE = re.compile(r"HTTP/1\.([0-9]) ([0-9]{3})(?![0-9])")
 _FOLD = re.compile(r"\r\n[ \t]+")
@@ -27,11 +29,11 @@ _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]+")
 
 @dataclass(frozen=True)
 class Response:
-    """One response: its status, headers and body, and whether the connection is kept."""
+    """One response: its status, headers and body, and whether the connection stays open."""
 
     status: int
     headers: Mapping[str, str]  # names in lower case; if a name has several lines, the last counts
-    kept: bool  # True if the server keeps the connection
+    kept: bool  # True if the server keeps the connection open after the response
     length: int | None  # bytes of the body; None if the header does not give the length
     chunked: bool
     body: bytes
@@ -41,7 +43,7 @@ class Response:
 def parse_head(text: bytes) -> Response:
     """Parse the head of a response; `text` ends before the blank line that ends the head.
 
-    Raise ValueError if it is not HTTP/1. Results are cached, because a server's responses have the
+    Raise ValueError if the text is not HTTP/1. Results are cached, because a server's responses have the
     same head until the header Date changes.
     """
     first, *lines = _FOLD.sub(" ", text.decode("latin-1")).split("\r\n")

@@ -49,10 +49,10 @@ class Condition(StrEnum):
     COMMIT = "commit"
     VARIABLES = "variables"
     COMPILER = "compiler"
-    BINARY = "binary"  # `what` is the server
-    IMAGE = "image"  # `what` is the server, or THE_DATABASE
-    PROGRAM = "program"  # a server's program and its variables; `what` is the server
-    INPUT = "input"  # a source file of the campaign; `what` is its name
+    BINARY = "binary"  # a server's binary; `Difference.what` is the server's name
+    IMAGE = "image"  # an image; `Difference.what` is the server's name, or THE_DATABASE
+    PROGRAM = "program"  # a server's program and variables; `Difference.what` is the server's name
+    INPUT = "input"  # a source file of the campaign; `Difference.what` is the file's name
 
 
 IF_BOTH_KNOW = {Condition.COMPILER}
@@ -61,10 +61,10 @@ IF_BOTH_KNOW = {Condition.COMPILER}
 
 @dataclass(frozen=True)
 class Difference:
-    """A condition that differs between two runs, and its value in the first and the second run.
+    """A condition that differs between two runs.
 
-    `here` is the value in the first run, `there` the value in the second run. An unknown value is
-    None.
+    `condition` is the kind of the condition, and `what` is its name. `here` is the condition's
+    value in the first run, and `there` is its value in the second run. An unknown value is None.
     """
 
     condition: Condition
@@ -132,7 +132,7 @@ class Facts(BaseModel):
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Self:
-        """Return an instance made from JSON values; raise ValidationError if they do not fit."""
+        """Return an instance with these JSON values; raise ValidationError for a wrong type."""
         return cls.model_validate(facts)
 
     def says(self, name: str) -> bool:
@@ -178,7 +178,7 @@ class Machine(Facts):
     def memory_gib(self) -> int | None:
         """Memory in whole GiB.
 
-        The memory is rounded, because the kernel reserves another number of MiB at each boot.
+        The memory is rounded, because at each boot the kernel reserves a different number of MiB.
         """
         return None if self.memory_bytes is None else round(self.memory_bytes / BYTES_OF_A_GIB)
 
@@ -278,7 +278,10 @@ class ApiOfRun(Facts):
 
 
 class CampaignOfRun(Facts):
-    """The campaign as it was run, with its original TOML, and the factor that scaled its sizes."""
+    """The campaign as it was run, with its original TOML.
+
+    `scale` is the factor by which the iterations and durations of the TOML were multiplied.
+    """
 
     name: str | None = None
     title: str | None = None
@@ -386,7 +389,10 @@ class Manifest(Facts):
 
     @property
     def idle_cpus(self) -> str:
-        """State of idle CPUs; `system` for a run of an early version, which did not record it."""
+        """State of idle CPUs.
+
+        `system` for a run of an early version of the lab, which did not record the state.
+        """
         return self.idle or "system"
 
     @property

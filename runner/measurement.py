@@ -11,13 +11,16 @@ The lab cannot learn the exit code of such a server. No program can end with thi
 """
 
 PROBE_HZ = 40.0
-"""Highest rate of the probe. It is high enough for a percentile every second or two."""
+"""Highest rate of the probe, in requests/s.
+
+At this rate, one or two seconds contain enough answers for a percentile of the response times.
+"""
 PROBE_SHARE = 0.01
 """The probe's rate is at most this share of the server's capacity, and of any offered rate."""
 PROBE_CONNECTIONS = 100  # maximum number of concurrent requests of the probe
 LEAST_PROBED = 10  # a median needs at least this many answers to the probe
 PROBE_COLUMNS = ("scheduled_ns", "sent_ns", "received_ns", "status", "opened")
-"""Columns of the probe's samples. Times are by CLOCK_MONOTONIC.
+"""Columns of the probe's samples. Times are read from CLOCK_MONOTONIC.
 
 `status` is 0 if there was no answer, and `opened` is 1 if the request opened a connection.
 """
@@ -30,7 +33,9 @@ def ended(code: int) -> str:
 
 @dataclass(frozen=True)
 class Placement:
-    """CPUs of the server, of the generator (with runner and sampler), and of the database.
+    """CPUs of the server, of the generator, and of the database.
+
+    The runner and the sampler use the generator's CPUs.
 
     If the lab chooses the CPUs, and there are at least two CPUs, server and generator share no CPU.
     If there are too few CPUs for the database, the database shares the generator's CPUs. If the lab
@@ -136,7 +141,7 @@ class DatabaseCounters:
 
     `rows` is the number of rows with the load's tag. `statement_calls` and `statement_ms` are the
     number and the total execution time of INSERT statements (pg_stat_statements). `sessions` is the
-    number of connections that were accepted since the start (pg_stat_database).
+    number of connections that the database has accepted since it was started (pg_stat_database).
     """
 
     rows: int
@@ -194,7 +199,11 @@ class Between:
     """Longest time during the load without a sign of life from a host; 0 if it was not measured."""
 
     def share(self, seconds: float) -> float:
-        """Return the load's rate in its busier direction as a share of `transfer_bytes_s`."""
+        """Return which share of the rate `transfer_bytes_s` the load used.
+
+        The load's rate is the number of bytes in the busier direction, divided by the load's
+        duration `seconds`.
+        """
         return max(self.received_bytes, self.sent_bytes) / seconds / self.transfer_bytes_s
 
 

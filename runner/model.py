@@ -112,7 +112,8 @@ def setting_text(value: float) -> str:
     """Return the text of a number that a user has set, such as a rate: 0.5, 657.1, 12,500.
 
     Whole numbers are exact. Other numbers are rounded to four significant digits, because a step of
-    a ramp may have a rate of 657.142857 requests/s. An unknown number is `–`.
+    a ramp may have a rate of 657.142857 requests/s. For NaN, which means that the number is
+    unknown, and for infinity, return `–`.
     """
     if not math.isfinite(value):
         return "–"
@@ -134,10 +135,11 @@ relative standard error of their number is 1/sqrt(100) = 10 %.
 
 
 def carried_percent(requests: float) -> float | None:
-    """Return the highest percentile with at least `REQUESTS_BEYOND` of `requests` above it.
+    """Return the highest percentile above which at least REQUESTS_BEYOND requests lie.
 
-    The percentile is rounded down: to a whole number up to 99, to one decimal up to 99.9, and to
-    two decimals above 99.9. Return None if even the median has fewer requests above it.
+    `requests` is the number of all requests. The percentile is rounded down: to a whole number up
+    to 99, to one decimal up to 99.9, and to two decimals above 99.9. Return None if fewer than
+    REQUESTS_BEYOND requests lie above the median.
     """
     if not requests >= 2 * REQUESTS_BEYOND:
         return None
@@ -616,8 +618,9 @@ class Campaign:
     The last attempt counts even if it was disturbed, unless it breaks an invariant.
     """
     environment: tuple[tuple[str, str, str], ...] = ()
-    """Environment variables that servers get besides the contract's: (server, name, value)."""
-    copies: tuple[tuple[str, str], ...] = ()  # copies of servers: (name of the copy, server)
+    """Variables that servers get in addition to the contract's, each as (server, name, value)."""
+    copies: tuple[tuple[str, str], ...] = ()
+    """Copies of servers, each as (name of the copy, name of the server)."""
     processes: tuple[str, ...] = ()
     """Servers that are started as plain processes, while all other servers are containers."""
     owns: tuple[UserApi, ...] = ()

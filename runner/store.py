@@ -673,9 +673,10 @@ def find_run(run: str) -> RunFolder:
 
 
 def _is_link_or_device(path: Path) -> bool:
-    """Return True if a path is neither a folder nor a regular file.
+    """Return whether a path is neither a folder nor a regular file.
 
-    A path that no longer exists was a temporary file of a process that writes into the run now.
+    Return False if the path no longer exists, because then it was the temporary file of a process
+    that is writing into the run.
     """
     try:
         mode = path.lstat().st_mode
