@@ -42,9 +42,10 @@ def server(name: str) -> Server:
 
 
 def missing() -> list[str]:
-    """Return the servers that have no binary yet, but whose toolchain is installed.
+    """Return the names of the quick campaign's servers that have no binary, but can be built here.
 
-    If a toolchain is not installed, `bench run` names the servers that need it.
+    A server can be built if its toolchain is installed. If a toolchain is not installed, `bench
+    run` names the servers that need the toolchain.
     """
     servers = map(server, read(ROOT / "runner" / "campaigns" / "quick.toml")["servers"])
     return [

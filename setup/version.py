@@ -1,10 +1,10 @@
 """The lab's version, read at each build (`[tool.hatch.version]` in pyproject.toml).
 
-The version is that of the last tag, such as v0.2.0. If there are commits after this tag, the
+The last tag, such as v0.2.0, contains the version. If there are commits after this tag, the
 version is a development version of the next patch, such as 0.2.1.dev5+g1a2b3c4. If there is no tag,
-the version is a development version of the newest version in the changelog. An sdist has its
-version in PKG-INFO. This module needs only the standard library, because builds install nothing for
-it.
+the version is a development version of the newest version in the changelog. A build from an sdist
+reads the version from the sdist's PKG-INFO instead. This module needs only the standard library,
+because builds install no packages for this module.
 """
 
 import re

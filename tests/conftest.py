@@ -52,8 +52,8 @@ def pytest_collection_finish() -> None:
 def pytest_unconfigure() -> None:
     """Return all objects to the garbage collector at the end.
 
-    Otherwise the functions of duckdb would stay in memory, and duckdb counts such functions when
-    the process ends.
+    When the process ends, duckdb counts those of its functions that are still in memory. Without
+    this call, duckdb would also count functions that nothing uses any more.
     """
     gc.unfreeze()
 
@@ -94,9 +94,9 @@ def none_left() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def in_lab(lab: Path) -> Iterator[Path]:
-    """Set BENCH_ROOT to the module's lab, and yield the lab.
+    """Set BENCH_ROOT to the lab of a module of tests, and yield the lab's folder.
 
-    So the module's tests, and the notebooks that they execute, use this lab.
+    Because of this variable, the tests and the notebooks that the tests execute use this lab.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BENCH_ROOT", str(lab))

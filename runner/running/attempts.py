@@ -1,4 +1,7 @@
-"""Run trials one after another: measure, digest and record each attempt, or end the run."""
+"""Run trials one after another: measure, digest and record each attempt at a trial.
+
+If the user interrupts the run, or if the machine makes it impossible to continue, end the run.
+"""
 
 from __future__ import annotations
 
@@ -81,9 +84,10 @@ def run_trials(
     stopping: Stopping = TO_THE_END,
     execute: Executor | None = None,
 ) -> tuple[str, ...]:
-    """Run the trials in order, and the trials of a session side by side.
+    """Run the trials in order. Run those trials that form a session side by side.
 
-    Return a sentence for each failed trial. `execute` makes an attempt (default: `run_unit`).
+    Return a sentence for each failed trial. `execute` is the function that makes an attempt; by
+    default, this is `run_unit`.
 
     If the user interrupts the run, raise KeyboardInterrupt. If the machine makes it impossible to
     continue (the engine stopped responding, a disk is full), raise LabError. In both cases the user
@@ -199,7 +203,7 @@ def run_unit(
 ) -> list[TrialRecord]:
     """Measure, digest and record a session, or a single trial; return the records.
 
-    An interruption is recorded, too. `step` is called with the name of each step when it begins.
+    An interruption is recorded, too. When a step begins, `step` is called with the step's name.
     """
     for trial in unit:
         run.append(
@@ -218,7 +222,7 @@ def run_unit(
         raise
     except CannotGoOnError as lost:
         _interrupt(fates, str(lost))
-    except Exception as unknown:  # noqa: BLE001 - the trial's boundary: whatever happened is recorded, the next trial runs
+    except Exception as unknown:  # noqa: BLE001 - record any error of a trial, so that the next trial can run
         for fate in fates.values():
             fate.state = "failed"
             fate.error = fate.error or _sentence(unknown)

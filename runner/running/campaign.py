@@ -165,7 +165,7 @@ def resume_campaign(
             report.say(f"Warning: {missing}")
             note_missing(run, (missing,))
         if rest.recorded:
-            with open_lab("process"):  # opened only for the lab's lock: no server is started
+            with open_lab("process"):  # only to hold the lab's lock; no server is started
                 rest.write_down(run)
         report.say(f"Run {run.run_id} is finished: no trial is left to run.")
         ensure_tables(run, report.say)
@@ -246,8 +246,8 @@ def _resumable(run: RunFolder, hosts: Hosts | None) -> Manifest:
 def _engine(begun: Manifest) -> EngineChoice:
     """Return the kind of engine with which a run began.
 
-    For a run on servers that the user had started (`attached`), return `docker`, although the
-    engine is not used then.
+    If the user had started the servers (engine `attached`), return `docker`. In this case the value
+    does not matter, because the resumed run does not start servers.
     """
     return "process" if begun.engine == "process" else "docker"
 

@@ -127,7 +127,7 @@ def set_up(
 
     `planned` are all trials of the campaign, and `trials` are the trials to measure now. Raise
     LabError if there are too few CPUs, if the disk of another host is too small for `trials`, or if
-    the campaign compares containers with plain processes and there are no containers.
+    the campaign compares containers with plain processes, but this run cannot start both.
     """
     _require_containers(opened, campaign)
     placement = place_for(campaign, planned, opened.fleet)
@@ -138,9 +138,10 @@ def set_up(
 
 
 def _require_containers(opened: Lab, campaign: Campaign) -> None:
-    """Raise LabError if a campaign compares containers with processes, but has no containers here.
+    """Raise LabError if a campaign needs containers and plain processes, but cannot have both here.
 
-    A campaign compares the two if its `processes` lists servers that run as plain processes.
+    A campaign needs both if its `processes` lists servers that run as plain processes. The lab can
+    start both only on this machine, and only with the Docker engine.
     """
     if not campaign.processes:
         return
@@ -173,8 +174,8 @@ def place_for(campaign: Campaign, trials: Sequence[Trial], fleet: Fleet | None =
 def calibration_for(setting: Setting) -> Calibration | None:
     """Return the calibration of this machine, or of the hosts.
 
-    Return None if there is no calibration, or if it was made with other tools or another number of
-    CPUs.
+    Return None if there is no calibration. Also return None if the calibration was made on another
+    machine, with other versions of the tools, or with another number of generator CPUs.
     """
     fleet = setting.opened.fleet
     found = load_calibration(of_hosts=fleet is not None)
@@ -192,7 +193,11 @@ def tools_of(trials: Sequence[Trial]) -> dict[str, Tool]:
 
 
 def ask_idle(opened: Lab, trials: Sequence[Trial]) -> str:
-    """Set the state of idle CPUs; return `polling`, `system`, or `both` if trials alternate."""
+    """Set the state of idle CPUs that the trials request, and return the state.
+
+    Return `both` if some trials request `polling` and others request `system`. If the state
+    `polling` cannot be set, return `system`.
+    """
     asked = {trial.cell.idle for trial in trials}
     if "polling" in asked:
         opened.idle.ask("polling")
@@ -278,14 +283,19 @@ BYTES_A_REQUEST = 200
 In measurements, a request took 102 bytes in k6's gzipped samples, and 39 bytes in the table of
 requests.
 """
-BYTES_A_TRIAL = 2 * 2**20  # upper estimate of a trial's other files, which took up to 1 MiB
+BYTES_A_TRIAL = 2 * 2**20
+"""Upper estimate of the size of a trial's files that do not contain requests, in bytes.
+
+In measurements, these files took up to 1 MiB.
+"""
 SPARE_BYTES = 256 * 2**20
 TEMPORARY_BYTES = 64 * 2**20
 """Disk space for the files of a warm-up, and for a server's temporary files."""
-# Upper estimate of the memory of runner, instruments, server and PostgreSQL together. With a pool
-# of 500 connections they used 400 MiB.
+# Upper estimate of the memory of runner, instruments, server and PostgreSQL together. In a
+# measurement with a pool of 500 connections, they used 400 MiB.
 MEMORY_BYTES = 512 * 2**20
-MEMBER_BYTES = 256 * 2**20  # memory of each further server of a session, with its PostgreSQL
+MEMBER_BYTES = 256 * 2**20
+"""Upper estimate of the memory of each further server of a session and its PostgreSQL."""
 
 
 def bytes_of(cell: Cell) -> int:

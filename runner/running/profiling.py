@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 NOT_PROFILED = "The servers were not profiled"
 DATABASE_NOT_PROFILED = "The databases were not profiled"
-"""Each sentence that says why profiles are missing begins with one of these two texts."""
+"""A sentence that says why profiles are missing begins with this text or with NOT_PROFILED."""
 MOST_OF_A_BUDGET = 0.5
 """At most this share of a time budget is kept for the profiles.
 
@@ -159,7 +159,7 @@ def _doing(profile: Profile) -> str:
 def note_missing(run: RunFolder, missing: Sequence[str]) -> None:
     """Write the sentences about missing profiles into the manifest, for the report.
 
-    If the run was resumed, they replace the sentences that were written before.
+    If the run was resumed, the new sentences replace the sentences of the earlier attempt.
     """
     manifest = run.manifest()
     ours = (NOT_PROFILED, DATABASE_NOT_PROFILED)

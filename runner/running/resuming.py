@@ -115,9 +115,10 @@ def _unfinished(
 
 
 def require_same_setting(begun: Manifest, setting: Setting) -> None:
-    """Raise LabError if machines, CPUs or tools differ from those with which the run began.
+    """Raise LabError if machines, CPUs, the state of idle CPUs, or tools differ from the manifest.
 
-    If they differed, the run's manifest would be wrong for the remaining trials.
+    The manifest names the machines, CPUs and tools with which the run began. If the remaining
+    trials used others, the manifest would be wrong for these trials.
     """
     now = begun.model_copy(
         update={

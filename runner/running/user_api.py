@@ -250,9 +250,9 @@ def _at_url(asked: Asked, url: str) -> _Found:
 
 
 def _preferred_protocol(api: UserApi, running: Running) -> str | None:
-    """Return the protocol that a server with TLS prefers, as `require_tls` does; None without TLS.
+    """Return the protocol that a server prefers over TLS (see `require_tls`).
 
-    Raise LabError if nothing answers at the URL, or if TLS does not work.
+    Return None if the URL is not reached over TLS. Raise LabError if nothing answers at the URL, or if TLS does not work.
     """
     if running.tls is None:
         return None
@@ -599,7 +599,7 @@ def remarks_on_process(
 
 
 def _remarks_on_script(apis: Sequence[UserApi], script: Script) -> Iterator[str]:
-    """Yield notes about requests of a script that the lab blocks, or counts separately."""
+    """Yield notes about those requests of a script that the lab blocks or counts separately."""
     ports = [str(port) for port in apis[0].also]
     if not script.reads_base_url:
         where = " and ".join(str(api.url or api.folder) for api in apis)
