@@ -124,15 +124,16 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 
 
 def _generated(folder: Path, iterations: int, tags: str) -> tuple[Path, dict[str, int]]:
-    """Return a file like k6's, with its size and its number of lines.
+    """Return the path of a file like k6's output, and the file's uncompressed size and line count.
 
-    If a file with the same parameters exists, use that file.
+    If the folder contains a file that was generated with the same arguments, use that file.
+    Otherwise generate the file.
     """
     raw = folder / f"k6-{tags}-{iterations}.json.gz"
     note = raw.with_suffix(".facts")
     if not note.exists():
         sys.path.insert(0, str(ROOT / "tests" / "support"))
-        from k6_files import write_large  # noqa: PLC0415 - found only through the line above
+        from k6_files import write_large  # noqa: PLC0415 - Python finds this module only after the line above
 
         lines, size = write_large(raw, iterations, stock_tags=tags == "stock")
         note.write_text(json.dumps({"lines": lines, "uncompressed_bytes": size}))
@@ -156,9 +157,9 @@ def _measure(name: str, raw: Path) -> Costs:
 
 
 def _report(results: dict[str, list[Costs]], size: int, lines: int) -> None:
-    """Print a row per reader.
+    """Print a row per reader, with its costs, and with its costs relative to the reader `BESIDE`.
 
-    In each repeat, the cost of the reader is divided by the cost of `BESIDE`. The row has the
+    In each repeat, the cost of the reader is divided by the cost of `BESIDE`. The row shows the
     median of these ratios. If other programs use the machine, trust the ratio of CPU times more
     than the ratio of wall times.
     """

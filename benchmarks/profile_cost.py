@@ -1,6 +1,7 @@
 """Print what the profiles of a run cost: how much perf slows the servers, and how long it takes.
 
-Run: python benchmarks/profile_cost.py RUN_FOLDER. `make bench-profile` measures `quick` first.
+Run: python benchmarks/profile_cost.py RUN_FOLDER. `make bench-profile` runs the campaign
+`quick`, and then this program on the new run.
 
 Some slices of a session are plain: they run without perf. For each session, the program prints the
 duration in seconds, and for how many of these seconds the servers were loaded. For recorded slices

@@ -39,8 +39,8 @@ At the beginning, the sampler still imports modules, and reads every file for th
 """
 
 # A stand-in for a server. Its arguments are the number of threads of the first process and the
-# number of further processes. All further processes sleep, and so do all threads but one. The
-# thread that does not sleep answers every request on a free port as /stats would.
+# number of further processes. All further processes sleep, and so do all threads but one. This one
+# thread listens on a free port, and answers every request with an answer like that of /stats.
 _SERVER = """
 import os, socket, sys, threading, time
 threads, children = int(sys.argv[1]), int(sys.argv[2])
@@ -71,8 +71,8 @@ while True:
 class Kind:
     """The subjects that are sampled in addition to the host and the sampler.
 
-    `processes` has the number of processes of each subject. `grouped` is true if each subject has a
-    control group, and `stats` is true if the server's /stats is polled.
+    `processes` contains each subject with its number of processes. `grouped` is True if each
+    subject runs in a control group, and `stats` is True if the server's /stats is polled.
     """
 
     title: str

@@ -115,7 +115,10 @@ def hit_one(
     engine: Engine | None,
     length_s: float,
 ) -> Outcome:
-    """Run a campaign in a lab of its own, hit it once, and resume it until its end."""
+    """Run a campaign in a lab of its own, hit it with one fault, and resume the run until its end.
+
+    The fault, the moment, and whether the servers are containers are chosen at random.
+    """
     in_containers = numbers.random() < containers and engine is not None
     fitting = [each for each in faults if in_containers or not each.needs_engine] or list(faults)
     fault = numbers.choice(fitting)
@@ -129,7 +132,10 @@ def hit_one(
 
 
 def _hit(lab: Lab, fault: Fault, moment_s: float, numbers: random.Random) -> Outcome:
-    """Start the lab's campaign, hit it, resume it until its end, and check the promises."""
+    """Start the lab's campaign, cause the fault, and resume the run until its end.
+
+    Return the outcome, which names the broken promises.
+    """
     runner = lab.start("run", "chaos.toml", "--engine", lab.engine_name)
     lab.wait(runner, moment_s)
     hit = fault.hit(lab, numbers)
@@ -171,7 +177,10 @@ def _hit(lab: Lab, fault: Fault, moment_s: float, numbers: random.Random) -> Out
 
 
 def to_resume(lab: Lab) -> bool:
-    """True if the run must be resumed, because trials are left or the tables are incomplete."""
+    """Return whether the run must be resumed.
+
+    This is the case if trials are unfinished, or if sealed trials are missing from the tables.
+    """
     return lab.unfinished() or bool(lab.contradictions())
 
 

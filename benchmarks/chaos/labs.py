@@ -278,7 +278,7 @@ class Lab:
         return last
 
     def unfinished(self) -> bool:
-        """True if a planned trial is neither sealed nor failed."""
+        """Return whether a planned trial is neither sealed nor failed."""
         return any(state not in ("sealed", "failed") for state in self.states().values())
 
     def sealed_files(self) -> dict[Path, str]:

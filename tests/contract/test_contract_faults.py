@@ -77,7 +77,9 @@ SECTIONS: dict[str, Callable[[Server, FaultyServer, MemoryDatabase], Rows]] = {
     "without database": lambda _s, _f, _d: rows_without_database(),
 }
 
-FAULTS: dict[str, dict[str, list[str]]] = {  # empty list: the contract allows this behaviour
+# For each section and fault, the checks that must find the fault. If the list is empty, the contract
+# allows this behaviour, so all checks must pass.
+FAULTS: dict[str, dict[str, list[str]]] = {
     "endpoints": {
         "wrong nonce": ["health"],
         "wrong name": ["health"],
@@ -315,10 +317,11 @@ def run_whole() -> list[Check]:
 
 @pytest.fixture(scope="module")
 def outcomes() -> Iterable[dict[object, Future]]:
-    """Start all checks in several processes; yield the future results.
+    """Start all checks in several processes; yield their future results by name.
 
-    The keys of the results are "the whole contract", which is checked without a fault, and the
-    pairs of CASES. The checks at the end of CASES take longest, so they are started first.
+    The name "the whole contract" stands for the checks of the whole contract on a server without a
+    fault. All other names are the pairs of CASES. The checks at the end of CASES take longest, so
+    they are started first.
     """
     with ProcessPoolExecutor(AT_ONCE, get_context("fork")) as pool:
         whole = {"the whole contract": pool.submit(run_whole)}

@@ -1,7 +1,7 @@
 """Tests of how disturbed tests are treated.
 
-A failed test is called disturbed if it measures something and the hypervisor took CPU time away
-while it ran. Disturbed tests are repeated more often than other failed tests.
+A failed test is called disturbed if the test measures something, and the hypervisor took CPU time
+away while the test ran. Disturbed tests are repeated more often than other failed tests.
 """
 
 import subprocess

@@ -164,7 +164,7 @@ def test_responses_are_read_in_one_module():
             PACKAGE / "measure"
         ):
             assert "contract" not in seen(path), path
-        if path != PACKAGE / "audit" / "reading.py":  # it downloads tables, not servers' responses
+        if path != PACKAGE / "audit" / "reading.py":  # downloads tables; reads no server
             assert not imported(path) & {"http.client", "urllib.request", "requests", "httpx"}, path
 
 
