@@ -50,7 +50,10 @@ def beside(slices: pd.DataFrame, kind: Kind) -> Beside:
 
 
 def seconds(records: Sequence[Mapping[str, Any]]) -> float:
-    """Return the seconds from when a session's first trial began to when its last trial ended."""
+    """Return the time between the start of a session's first trial and the end of the last trial.
+
+    The time is in seconds.
+    """
     begun = min(datetime.fromisoformat(each["started_at"]) for each in records)
     ended = max(datetime.fromisoformat(each["ended_at"]) for each in records)
     return (ended - begun).total_seconds()

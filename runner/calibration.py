@@ -24,7 +24,7 @@ class Ceiling:
     tool: str
     load_model: str
     mode: str
-    connections: int  # number of wrk's connections, or of k6's virtual users
+    connections: int  # number of connections, or of virtual users if the generator has users
     rps: float
     """Median of the trials' rates.
 
@@ -47,7 +47,7 @@ class Ceiling:
 
     @property
     def in_words(self) -> str:
-        """The rate in words: `12,300`, or `at least 12,300` if something else was the limit."""
+        """The rate in words: `12,300`, or `at least 12,300` if the ceiling is not `known`."""
         return f"{'' if self.known else 'at least '}{self.rps:,.0f}"
 
 
@@ -108,14 +108,17 @@ FILES = ("calibration.json", "calibration-hosts.json")
 
 
 def save_calibration(calibration: Calibration, *, of_hosts: bool = False) -> None:
-    """Write the calibration of this machine or of several hosts; replace the previous one."""
+    """Store the calibration of this machine or, with `of_hosts`, the calibration of several hosts.
+
+    The calibration that was stored before is replaced.
+    """
     write_json(data_folder() / FILES[of_hosts], calibration.as_json())
 
 
 def load_calibration(*, of_hosts: bool = False) -> Calibration | None:
-    """Return the stored calibration; None if there is no stored calibration.
+    """Return the stored calibration of this machine or, with `of_hosts`, of several hosts.
 
-    Raise LabError if the file is damaged.
+    Return None if there is no stored calibration. Raise LabError if the file is damaged.
     """
     path = data_folder() / FILES[of_hosts]
     if not path.is_file():

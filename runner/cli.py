@@ -44,7 +44,7 @@ FORWARDED = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 def _print_version(is_asked: bool) -> None:
-    """Print the version and end the program, if the version is asked for."""
+    """If the option --version is given, print the version and end the program."""
     if is_asked:
         typer.echo(f"{DISTRIBUTION} {version(DISTRIBUTION)}")
         raise typer.Exit

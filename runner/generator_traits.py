@@ -44,11 +44,14 @@ class Traits:
     says_connecting: bool = True
     """True if the generator's raw file says which requests opened a connection.
 
-    If the raw file does not say this, the lab uses the number of connections that the server's host
-    accepted during the load.
+    For any other generator, the number of connections that were accepted during the load shows
+    whether the generator kept its connections open.
     """
     says_statuses: bool = False
-    """True if the generator's summary contains the number of answers by status, and their bytes."""
+    """True if the generator's summary contains the number of answers with each status.
+
+    Such a summary also contains the total size of the answers, in bytes.
+    """
     is_optional: bool = False
     """True if `make setup` leaves the generator out.
 
@@ -65,7 +68,7 @@ class Traits:
     keeps_connections_by_itself: bool = True
     """True if the generator keeps its connections open by default.
 
-    Then the words that describe a load name the mode only if the mode is not `keepalive`.
+    Then the description of a load mentions the mode only if the mode is not `keepalive`.
     """
     whole_seconds: bool = False
     """True if a load must last whole seconds, unless it is divided into slices."""
@@ -113,7 +116,8 @@ TRAITS: dict[str, Traits] = {
         says_connecting=False,
         says_statuses=True,
         is_optional=True,
-        # oha's clock ticks in milliseconds, so at higher rates several requests begin at once.
+        # oha's clock ticks once per millisecond, so at more than 1,000 requests/s several requests
+        # begin at the same tick.
         most_rps=1000,
         keeps_connections_by_itself=False,
         is_divisible=False,

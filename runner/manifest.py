@@ -378,7 +378,7 @@ class Manifest(Facts):
     calibration: dict[str, JsonValue] | None = None
     """The calibration, in the form of `runner.calibration.Calibration`.
 
-    No class but `Calibration` reads this value.
+    Only the class `Calibration` reads this value.
     """
     idle: str | None = None
     """State of idle CPUs: `polling`, `system`, or `both` if the trials alternated."""
@@ -397,7 +397,7 @@ class Manifest(Facts):
 
     @property
     def day(self) -> str:
-        """The day on which the run began, as 2026-11-26; empty if it is unknown."""
+        """The day on which the run began, in the form 2026-11-26; empty if the day is unknown."""
         return (self.started_at or "")[:10]
 
     def program_of(self, server: str) -> str | None:

@@ -1,6 +1,6 @@
 """The vocabulary of the lab: frozen, validated records that all parts of the lab share.
 
-This module imports no other modules of the lab than those that define a load.
+Of the lab's other modules, this module imports only the modules that define a load.
 """
 
 from __future__ import annotations
@@ -644,7 +644,10 @@ class Campaign:
 
 
 class Blame(StrEnum):
-    """The possible causes of a broken invariant, and what happens to the trial."""
+    """The possible reasons for a broken invariant.
+
+    The reason decides whether the trial fails or is repeated.
+    """
 
     TRIAL = "trial"
     """The server, the generator or their numbers are wrong, so the trial fails."""

@@ -14,13 +14,19 @@ OWN_CHECKOUT = Path(__file__).parents[1]
 PACKAGED = Path(__file__).parent / "packaged"
 """Folder with the lab's own files in an installed package, at the same paths as in a checkout."""
 ROOT_VARIABLE = "BENCH_ROOT"
-"""Environment variable with the folder to work in, instead of the current folder."""
-DATA_VARIABLE = "BENCH_DATA"
-"""Environment variable with the folder of runs and figures; kernels of notebooks inherit it."""
-LIBRARIES = {"MPLCONFIGDIR": "matplotlib", "IPYTHONDIR": "ipython"}
-"""Environment variables by which libraries find the folder for their own files.
+"""Environment variable that names the folder in which the lab works.
 
-The value is the name that this folder has in the user's cache.
+If the variable is not set, the lab works in the current folder.
+"""
+DATA_VARIABLE = "BENCH_DATA"
+"""Environment variable that names the folder of runs and figures.
+
+The kernels of notebooks inherit the variable, so they read the same runs.
+"""
+LIBRARIES = {"MPLCONFIGDIR": "matplotlib", "IPYTHONDIR": "ipython"}
+"""Environment variables, each with the name of a folder in the lab's cache.
+
+By such a variable, a library finds the folder for its own files.
 """
 CLONE = "git clone REPOSITORY web-bench-lab && cd web-bench-lab && make setup"
 """Command that makes a checkout.

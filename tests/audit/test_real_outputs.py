@@ -42,7 +42,11 @@ def sample(name: str) -> str:
 
 @pytest.mark.parametrize("unit", ["us", "min", "hour"])
 def test_oha_s_times_are_read_in_every_unit(unit: str) -> None:
-    """The reference server answers after 5 ms, so five connections carry less than 1,000/s."""
+    """Times that oha prints in us, minutes or hours are read as the times of the same load.
+
+    The load has five connections. The reference server answers after 5 ms, so the rate must be
+    slightly below 1,000 requests/s.
+    """
     (row,) = read(sample(f"oha-{unit}.txt")).to_dict("records")
     half_ms = {"us": 0.00000005, "min": 3.0, "hour": 180.0}[unit]
     assert row["resolution_ms"] == pytest.approx(half_ms)
@@ -63,7 +67,11 @@ def test_the_text_and_the_json_of_oha_say_the_same() -> None:
 
 
 def test_waiting_that_oha_counted_is_named_as_a_reason() -> None:
-    """With `--latency-correction`, a response time contains the wait for a free connection."""
+    """If response times are too long for the rate, the finding names oha's `--latency-correction`.
+
+    With this option of oha, a response time contains the wait for a free connection. Without the
+    option, the same load causes no finding.
+    """
     rows = read(sample("oha-over-corrected.txt"), connections=2)
     (found,) = grave(rows)
     assert found.severity is Severity.SUSPICIOUS
@@ -117,7 +125,7 @@ def test_a_fault_planted_in_a_sound_report_is_found(
 def test_broken_connections_are_not_among_the_requests_of_wrk() -> None:
     """wrk counts only answers as requests, so the audit must add the requests that broke off.
 
-    Here 501,000 requests were answered and 600,000 connections broke: 54.5 % of the requests
+    Here 501,000 requests were answered and 600,000 connections broke, so 54.5 % of the requests
     failed.
     """
     text = WRK_OUTPUT.replace("read 0", "read 600000").replace("timeout 3", "timeout 0")
@@ -349,7 +357,8 @@ def test_a_loop_of_nighthawk_may_be_limited_by_its_rate(offered_rps: int, remark
 def test_workers_of_nighthawk_that_are_as_many_as_cpus_are_counted() -> None:
     """With `--concurrency auto`, each of three workers offers 50 requests/s over two connections.
 
-    Older versions give the lowest and the highest time only as percentiles.
+    In the report of an older version of Nighthawk, the lowest and the highest time are given only
+    as the percentiles 0 and 1.
     """
     report = json.loads(_nighthawk(50))
     report["options"] |= {"concurrency": "auto", "connections": 2}

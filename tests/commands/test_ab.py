@@ -1,4 +1,6 @@
-"""Tests of the flame graph that `bench ab` writes to show what `head` does more than `base`."""
+"""Tests of `bench ab`: its flame graph must show the functions in which the commit `head` uses more
+CPU time than the commit `base`, and its exit codes and options must agree with the documents.
+"""
 
 import re
 

@@ -28,7 +28,7 @@ def lab(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tables(lab):
-    """Import the stored closed load; return each table about its script as a list of rows."""
+    """Import the stored closed load; return each table about the load's script as a list of rows."""
     for name in ("servers", "notebooks"):
         (lab / name).mkdir()
     with pytest.MonkeyPatch.context() as patch:
@@ -75,10 +75,11 @@ def test_endpoints_have_the_percentiles_of_their_lines(tables):
 
 
 def test_too_many_endpoints_share_one_row(bare_lab, tmp_path):
-    """If a script has more endpoints than the table may have rows, the others share one row.
+    """If a script has more endpoints than the table may have rows, the rarest endpoints share one
+    row.
 
-    The script requests 6,000 paths without identifiers. This is also more than the number of
-    different labels that are kept for a load.
+    The script requests 6,000 paths without identifiers. These are also more paths than the number
+    of different labels that the lab keeps for a load.
     """
     names = ["".join(letters) for letters in product(ascii_lowercase[:19], repeat=3)][:6000]
     lines = []

@@ -202,10 +202,10 @@ class Repeating(Lab):
     campaign = CAMPAIGN.replace("attempts = 1\n", "")
 
     def assert_repeated(self, errors):
-        """Check for each trial from b02 on that the first attempt failed and a later one succeeded.
+        """Check that the first attempt at each trial from b02 on failed, and a later attempt succeeded.
 
-        `errors` has one element for each of these trials: the only reason for which the first
-        attempt may have failed.
+        `errors` contains one text for each of these trials. This text is the only reason for which
+        the first attempt at the trial may have failed.
         """
         said = self.ended(0)
         for number, error in enumerate(errors, start=2):

@@ -225,7 +225,7 @@ def test_any_samples_of_the_sampler_and_the_probe(finished, tmp_path, data):
         path = tmp_path / name
         shutil.copy(samples / name, path)
         flipped(data.draw, path)
-        tolerated(lambda: read(path))  # noqa: B023 - called at once
+        tolerated(lambda: read(path))  # noqa: B023 - the function is called before `path` changes
 
 
 COMMANDS = (

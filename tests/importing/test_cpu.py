@@ -27,9 +27,9 @@ MIB = 2**20
 
 
 def begin_s() -> float:
-    """Return the begin of the load of OPEN, in seconds since the epoch.
+    """Return the time at which the load of OPEN began, in seconds since the epoch.
 
-    This is the end of the first request, minus the duration of this request.
+    This is the time at which the first request ended, minus the duration of this request.
     """
     first = k6_samples.points(OPEN, "http_req_duration")[0]
     return pd.Timestamp(first["time"]).timestamp() - first["value"] / 1000

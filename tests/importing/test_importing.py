@@ -1,4 +1,6 @@
-"""Tests of importing files of k6 as runs: what is read from them, and which files are refused."""
+"""Tests of importing files of k6 as runs: the run must have the numbers of the file, and a file that
+is not of k6 must be refused.
+"""
 
 import gzip
 import json
@@ -187,9 +189,9 @@ def test_the_load_is_read_off_the_samples(bare_lab, path, model, users, rate_rps
 
 
 def planned(begins_s, path):
-    """Write a file of k6 with an iteration for each of the instants `begins_s`; return its path.
+    """Write a file of k6 with iterations that begin at the times `begins_s`; return its path.
 
-    Each iteration consists of a request of 1 ms.
+    `begins_s` contains seconds since the load began. In each iteration, one request takes 1 ms.
     """
     lines = []
     for begin_s in begins_s:
@@ -230,7 +232,8 @@ def test_a_short_load_at_a_constant_rate_is_no_ramp(bare_lab, tmp_path, rate_rps
 def test_a_rising_rate_is_a_ramp(bare_lab, tmp_path):
     """A load whose rate rises from 20/s to 40/s in 10 s is recognized as a ramp.
 
-    At this rate, 20 t + t^2 iterations have begun after t seconds. The test solves this for t.
+    With this rate, n = 20 t + t^2 iterations have begun after t seconds. The test solves this
+    equation for t to find when iteration n begins.
     """
     begins_s = -10 + np.sqrt(100 + np.arange(300))
     said = told(planned(begins_s, tmp_path / "results.json"))

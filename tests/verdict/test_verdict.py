@@ -1,5 +1,5 @@
-"""Tests of the verdict, which names the limit of a trial: each piece of evidence must lead to the
-right limit and reason.
+"""Tests of the verdict, which says what limited a trial: from known evidence, the right limit and
+reason must follow.
 """
 
 from dataclasses import replace
@@ -27,9 +27,9 @@ from runner.verdict.rules_table import WHEN
 from runner.verdict.words import brief_words, reason, rule_words
 
 LONGER = (Wait("p50", 0.895, 4278.0),)
-"""Waiting times when the probe waits much longer than the generator.
+"""Waiting times of a trial in which the probe waited much longer than the generator.
 
-They are from a server that closes each connection after one answer and has a backlog of five
+The server of this trial closes each connection after one answer, and has a backlog of only five
 connections.
 """
 SHORTER = (Wait("p50", 245.0, 0.23),)
@@ -43,9 +43,12 @@ AWAKE = Serial(cycle_us=27.3, server_share=0.53, generator_share=0.44, idle="pol
 ASLEEP = replace(AWAKE, idle="system")
 
 ALL_BUSY = Users(count=5, iteration_ms=20.8, rate_rps=1000, busy=4.98)
-TWO_BUSY = Users(
-    count=2, iteration_ms=21.2, rate_rps=200, busy=1.7
-)  # between two iterations, a user waits up to 5 ms until the next iteration is due
+TWO_BUSY = Users(count=2, iteration_ms=21.2, rate_rps=200, busy=1.7)
+"""Two users, of whom on average 1.7 are busy.
+
+The users are not busy all the time, because after an iteration a user waits up to 5 ms until the
+next iteration is due.
+"""
 SOME_BUSY = Users(count=50, iteration_ms=20.8, rate_rps=1000, busy=21.0)
 SHORT_OF_USERS = (
     "the users were the limit, 5 users / 20.8 ms = 240 iterations/s; --vus 42 is enough"
@@ -200,7 +203,7 @@ VERDICTS = [
     ),
     (evidence(server_share=0.95, failed_share=0.4), "inconclusive", "40 % of the requests failed"),
     (evidence(server_share=0.95, failed_share=0.0005), "server-bound", "server used 95 %"),
-    # If many requests failed, the rate shows no side's limit, whichever side was busy.
+    # If many requests failed, the rate shows the limit of no side, even if one side was busy.
     (
         evidence(generator_share=0.95, failed_share=0.846),
         "inconclusive",
@@ -456,7 +459,7 @@ VERDICTS = [
         "generator and database were both busy",
     ),
 ]
-"""(Evidence, expected verdict, words that the reason must contain)."""
+"""Trials, each as (evidence, expected verdict, words that the reason must contain)."""
 
 
 @pytest.mark.parametrize(("given", "verdict", "words"), VERDICTS)
