@@ -57,7 +57,7 @@ def main() -> None:
                 with spread_over("local", lambda _: None, workers=workers) as spread:
                     list(
                         spread(partial(digest, raw, Path(name)), range(-workers, 0))
-                    )  # a first call, in which the workers import what they need
+                    )  # this call is not measured, because the workers import modules in it
                     begin = time.perf_counter()
                     found = list(spread(partial(digest, raw, Path(name)), range(options.trials)))
                     seconds.append(time.perf_counter() - begin)

@@ -62,7 +62,7 @@ def _built(series: str) -> Tool:
 def orders(blocks: int, seed: int) -> list[tuple[str, ...]]:
     """Return the order of the series for each block. Each series is first in half of the blocks."""
     halves: list[tuple[str, ...]] = [SERIES, SERIES[::-1]] * (blocks // 2)
-    random.Random(seed).shuffle(halves)  # noqa: S311 - reproducible on purpose
+    random.Random(seed).shuffle(halves)  # noqa: S311 - the order must be reproducible
     return halves
 
 

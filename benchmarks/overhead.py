@@ -66,7 +66,7 @@ The lab's probe sends some requests in addition to the load. The cost of these r
 clearly if each request is costly.
 """
 COST_MS = 5.0  # CPU time of a request to the costly server
-COSTLY_USERS, COSTLY_ITERATIONS = 4, 1500  # so that one load takes about 8 s
+COSTLY_USERS, COSTLY_ITERATIONS = 4, 1500  # with these sizes, a load takes about 8 s
 WORKLOAD = "experiments"
 MEASURED = ["rps", "p50_ms", "sampler_cpu_pct", "probe_cpu_pct"]  # numbers in an observation
 
@@ -117,7 +117,7 @@ def overhead(
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row with its ratio as a dict, for JSON."""
+    """Return a row in which the ratio is a dict, so that the row can be printed as JSON."""
     found: Ratio | None = row["lab_to_variant"]
     return {**row, "lab_to_variant": None if found is None else asdict(found)}
 
@@ -180,7 +180,7 @@ def measure_overhead(
     server answered, also those of the probe), `p50_ms`, `sampler_cpu_pct` and `probe_cpu_pct`.
     Raise LabError if a load cannot be measured, because the block of this load would be incomplete.
     """
-    order = random.Random(campaign.seed)  # noqa: S311 - reproducible on purpose
+    order = random.Random(campaign.seed)  # noqa: S311 - the order must be reproducible
     found: list[dict[str, Any]] = []
     with staged(campaign, engine=engine, say=say) as (bench, ready, trials):
         for trial in trials:
@@ -237,10 +237,10 @@ def staged(
 def observed(
     bench: Bench, ready: Ready, cell: Cell, folder: Path, what: str
 ) -> tuple[Measurement, GeneratorSummary]:
-    """Run the load once, with its raw files in `folder`.
+    """Run the load once, and return its measurement and k6's summary.
 
-    Raise LabError if k6 has not made every request. The error message then contains `what`, which
-    names the variant.
+    The raw files are written to `folder`. Raise LabError if k6 has not made every request. The
+    error message then contains `what`, which names the variant.
     """
     member = Member(cell.cell_id, ready, cell, folder)
     found = measure(

@@ -87,7 +87,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What the profile pass of a run costs.")
     parser.add_argument("run", type=Path, help="folder of a run with profiles")
     for line in report(RunFolder(parser.parse_args().run)):
-        print(line)  # noqa: T201 - this is a program
+        print(line)  # noqa: T201 - this program prints its result
 
 
 if __name__ == "__main__":

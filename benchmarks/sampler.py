@@ -39,8 +39,8 @@ At the beginning, the sampler still imports modules, and reads every file for th
 """
 
 # A stand-in for a server. Its arguments are the number of threads of the first process and the
-# number of further processes. All further processes sleep, and so do all threads but one. This one
-# thread listens on a free port, and answers every request with an answer like that of /stats.
+# number of further processes. All further processes sleep, and so do all threads but one. The
+# thread that does not sleep listens on a free port, and answers every request as /stats would.
 _SERVER = """
 import os, socket, sys, threading, time
 threads, children = int(sys.argv[1]), int(sys.argv[2])

@@ -196,7 +196,7 @@ class TrialProgress(Progress):
         self._show(what=escape(f"{self._what} {text}".strip()))
 
     def end(self, trial: Trial, record: TrialRecord) -> None:
-        """Count the trial. Print its result if it was not sealed, or if there is no live display."""
+        """Count the trial. Print its result if it is not sealed, or if there is no live display."""
         self._clock.end([trial])
         self._passed += 1
         self._show(advance=1)

@@ -34,7 +34,7 @@ class Response:
     status: int
     headers: Mapping[str, str]  # names in lower case; if a name has several lines, the last counts
     kept: bool  # True if the server keeps the connection open after the response
-    length: int | None  # bytes of the body; None if the header does not give the length
+    length: int | None  # length of the body in bytes; None if the header does not give it
     chunked: bool
     body: bytes
 
@@ -100,7 +100,7 @@ class ResponseReader:
         self._ended = False
         self._head: Response | None = None  # head of the response whose body is incomplete
         self._chunks: list[bytes] = []
-        self._at = 0  # where the size of the next chunk begins in `pending`
+        self._at = 0  # index in `pending` at which the size of the next chunk begins
 
     def feed(self, received: bytes) -> None:
         """Accept received bytes; empty bytes mean the end of the connection."""

@@ -211,7 +211,8 @@ class HostOfRun(Facts):
 
 
 class PlacementOfRun(Facts):
-    """Which CPUs the server, the generator and the database had, and whether they shared CPUs."""
+    """The CPUs of the server, the generator and the database, and whether two of them shared CPUs.
+    """
 
     server: tuple[Int, ...] = ()
     generator: tuple[Int, ...] = ()
@@ -401,7 +402,7 @@ class Manifest(Facts):
         return (self.started_at or "")[:10]
 
     def program_of(self, server: str) -> str | None:
-        """Return the SHA-256 of a server's binary, or of its image if the binary is unknown."""
+        """Return the SHA-256 of a server's binary; if it is unknown, the digest of the image."""
         return self.artifacts.get(server) or self.images.get(server)
 
     def differences_from(self, other: Manifest) -> tuple[Difference, ...]:

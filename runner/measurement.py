@@ -84,10 +84,10 @@ class Quota:
 
 @dataclass(frozen=True)
 class Counters:
-    """Counts that are read before and after a load, from the server (`/stats`) and from its host.
+    """Counts that are read before and after a load, from the server's /stats and from its host.
 
     The host counts accepted TCP connections (PassiveOpens) and dropped packets. A count is None if
-    the server or the host does not offer it.
+    the server or the host does not provide the count.
     """
 
     requests: int | None
@@ -101,7 +101,8 @@ class Counters:
 class Spent:
     """Resources that a server's processes used: CPU time by mode, context switches, page faults.
 
-    A voluntary switch means that a thread waited, and an involuntary switch that it was preempted.
+    A voluntary switch means that a thread waited. An involuntary switch means that the kernel
+    preempted a thread.
     """
 
     user_ns: int
@@ -187,7 +188,7 @@ class Between:
     transfer_bytes_s: float
     """Rate of a transfer between the server's and a generator's host, measured before the run.
 
-    If there are several generators, this is the lowest of their rates.
+    If there are several generators, this is the lowest of the rates that were measured.
     """
     generators: tuple[GeneratorHost, ...]
     round_trip_ns: int = 0
@@ -257,7 +258,10 @@ class LoadFacts(Generated):
     between: Between | None = None
     """Network and clocks of the hosts; None if everything runs on one machine."""
     spent: Spent | None = None
-    """Resources that the server used; None in older runs, or if its process was not found."""
+    """Resources that the server used.
+
+    None in older runs, and if the server's process was not found.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,7 +293,7 @@ class Measurement(LoadFacts):
     server_sha256: str | None = None
     died: int | None = None  # exit code of a server that ended under load; None if it did not end
     generator_ceiling_rps: float | None = None
-    """Ceiling of the generator on this machine; None if unknown."""
+    """Highest rate of the generator on this machine; None if no calibration contains this rate."""
     host_cpus: int | None = None
     """Number of all CPUs of the machine, including those that the lab may not use."""
     oom_kills: int | None = None

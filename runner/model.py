@@ -48,7 +48,7 @@ CLAIMS = (
 POSTGRES = (
     Path(__file__).parent / "postgres"
 )  # the database's configuration, start script and Dockerfile
-SCHEMA = 1  # version of the data format. 1 (2026-11): first format.
+SCHEMA = 1  # version of the data format; 1 is the first version, of 2026-11
 
 JsonObject = dict[str, Any]
 """A JSON object whose keys are described by no type of the lab."""
@@ -524,7 +524,7 @@ def _require_same(made: CellColumns | LoadColumns, given: CellColumns | LoadColu
 
 def _read_flat(columns_schema: Any, convert: Any) -> Any:
     """Return a pydantic schema that reads columns, and then converts them by calling `convert`."""
-    from pydantic_core import core_schema  # noqa: PLC0415 - only decoding needs it
+    from pydantic_core import core_schema  # noqa: PLC0415 - only decoding needs pydantic
 
     return core_schema.no_info_after_validator_function(convert, columns_schema)
 
@@ -652,9 +652,9 @@ class Blame(StrEnum):
     TRIAL = "trial"
     """The server, the generator or their numbers are wrong, so the trial fails."""
     LAB = "lab"
-    """An instrument was late, or its clock moved.
+    """The sampler or the probe was late, or a process could use CPUs of another role.
 
-    The trial is repeated, unless another invariant failed, too.
+    The trial is repeated. But if an invariant with the blame TRIAL is broken, too, the trial fails.
     """
     REST = "rest"
     """A server was busy while another server of its session was loaded.

@@ -41,7 +41,10 @@ longest duration, the timeline ends before the load would.
 """
 SLICED = "p-"
 TIMELINE = "t-"
-"""The names of a timeline's sessions and trials begin with this; the name of the load follows."""
+"""The names of a timeline's session and trials begin with this text.
+
+For a profile that is divided into slices, these names begin with SLICED instead.
+"""
 KERNEL = "_[k]"
 """Suffix of the names of the kernel's functions in a stack, as is usual in flame graphs."""
 STACKS = "perf.txt.gz"

@@ -43,7 +43,7 @@ RAW_FILES = (
     STACKS,
     DATABASE_STACKS,
     EVENTS,
-)  # base names; `raw_name` adds numbers
+)  # base names, to which `raw_name` adds the numbers of slice and generator
 _RAW = re.compile(
     "|".join(
         re.escape(name).replace(r"\.", r"(?:-\d{2,3})?(?:\.g\d{1,2})?\.", 1) for name in RAW_FILES
@@ -70,13 +70,21 @@ OWNER = ".owner"
 
 The process removes the file when it has finished.
 """
-LARGEST_JSON = 64 * 2**20  # bytes; a manifest has a few kB, and a trial's record a few dozen kB
+LARGEST_JSON = 64 * 2**20
+"""A JSON file of more bytes than this is refused.
+
+A manifest has only a few kB, and the record of a trial only a few dozen kB.
+"""
 PACKED = "trials.jsonl.xz"
 """Name of the file that contains the records of an exported run.
 
 Each line is a record, and the records are in the order of the trials.
 """
-LARGEST_UNPACKED = 256 * 2**20  # bytes; a thousand records have 6 MB
+LARGEST_UNPACKED = 256 * 2**20
+"""Records of an exported run are refused if they have more bytes than this after unpacking.
+
+A thousand records have about 6 MB.
+"""
 T = TypeVar("T")
 _DECODERS: dict[type, Any] = {}
 
@@ -201,7 +209,10 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def _read(path: Path) -> bytes:
-    """Return a file's bytes; raise LabError if it is not a regular file, or too large."""
+    """Return a file's bytes.
+
+    Raise LabError if the path is not a regular file, or if the file is larger than LARGEST_JSON.
+    """
     facts = path.stat()
     if not stat.S_ISREG(facts.st_mode) or facts.st_size > LARGEST_JSON:
         raise LabError(
@@ -212,7 +223,8 @@ def _read(path: Path) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file; raise LabError if it is missing, invalid or too large."""
+    """Return the values of a JSON file; raise LabError if the file is missing, invalid or too large.
+    """
     try:
         return json.loads(_read(path).decode())
     except FileNotFoundError:
@@ -228,7 +240,7 @@ def decode(kind: type[T], value: Any, said: str, *, more: bool = False, exit_cod
     Without `more`, also raise LabError for a field that `kind` does not have. Such a field was
     written by a later version of the lab, which may have changed the meaning of the other fields.
     """
-    import pydantic  # noqa: PLC0415 - slow (0.1 s), and most commands decode nothing
+    import pydantic  # noqa: PLC0415 - this import takes 0.1 s, and most commands decode nothing
 
     if kind not in _DECODERS:
         _DECODERS[kind] = pydantic.TypeAdapter(kind)
@@ -246,7 +258,7 @@ def _first_fault(error: pydantic.ValidationError) -> str:
     """Return a clause that names the first fault of a value, and the location of this fault."""
     fault = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(map(str, fault["loc"]))
-    if fault["type"] == "model_type":  # pydantic's message would name a class
+    if fault["type"] == "model_type":  # pydantic's own message would name a Python class
         return f"{where}: it is not a JSON object"
     message = fault["msg"].removeprefix("Value error, ")
     return f"it has no {where}" if fault["type"] == "missing" else f"{where}: {message}"
@@ -258,7 +270,7 @@ def as_manifest(given: Any, where: str) -> Manifest:
     Fields may be missing, and unknown fields are kept. Raise LabError for another schema, a missing
     run id, or a value of another type than the lab writes.
     """
-    import pydantic  # noqa: PLC0415 - slow (0.1 s), and many commands read no manifest
+    import pydantic  # noqa: PLC0415 - this import takes 0.1 s, and many commands read no manifest
 
     from runner.manifest import Manifest  # noqa: PLC0415
 
@@ -557,7 +569,7 @@ def _unpacked(path: Path) -> list[TrialRecord]:
     """
     unpacker = lzma.LZMADecompressor(
         lzma.FORMAT_XZ, memlimit=128 * 2**20
-    )  # xz needs 65 MiB at its highest level
+    )  # unpacking needs at most 65 MiB, if the file was packed at xz's highest level
     try:
         data = unpacker.decompress(_read(path), max_length=LARGEST_UNPACKED)
     except (lzma.LZMAError, OSError) as error:

@@ -67,7 +67,7 @@ def main(names: list[str]) -> str | None:
     except LabError as error:
         return str(error)
     if not names:
-        print(*missing())  # noqa: T201 - for setup/servers.sh
+        print(*missing())  # noqa: T201 - setup/servers.sh reads the output
     return None
 
 

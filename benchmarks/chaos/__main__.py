@@ -64,11 +64,12 @@ def main() -> int:
     parser.add_argument("--containers", type=float, default=0.2, help="share of the campaigns")
     parser.add_argument("--fault", help="only this one")
     asked = parser.parse_args()
-    numbers = random.Random(asked.seed)  # noqa: S311 - repeatable faults
+    numbers = random.Random(asked.seed)  # noqa: S311 - the faults must be reproducible
     faults = [each for each in FAULTS if asked.fault in (None, each.name)]
     if not faults:
         parser.error(f"no such fault: choose from {', '.join(each.name for each in FAULTS)}")
-    # With this handler, SIGTERM also ends the campaign that is running, and the engine.
+    # Let SIGTERM raise KeyboardInterrupt, so that this program ends the running campaign and the
+    # engine before it ends itself.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     outcomes: list[Outcome] = []
     sys.stdout.write(f"seed {asked.seed}\n")

@@ -86,8 +86,8 @@ class Engine:
             sys.stdout.write("no Docker engine can be started here: plain processes only\n")
             yield None
             return
-        # The path of a socket can have only 107 bytes, so the path of a folder within the lab's own
-        # folder might be too long.
+        # The engine's folder is not in the lab's folder, because the path of a socket may have at
+        # most 107 bytes, and the path of a socket in the lab's folder might be longer.
         home = Path(tempfile.mkdtemp(prefix="lab-engine-"))
         engine = cls(home)
         try:
@@ -212,7 +212,7 @@ class Lab:
     """The name of a server's program, as a process and in a container."""
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start `bench` in this lab; its output goes to a file."""
+        """Start `bench` with these arguments in this lab, and write its output to a new file."""
         output = self.root / f"output-{len(self.outputs)}"
         self.outputs.append(output)
         command = [sys.executable, "-m", "runner.cli", *arguments]
@@ -414,6 +414,6 @@ def _clock(root: Path) -> Path | None:
 
 
 def _mount(folder: Path) -> bool:
-    """Mount a small disk at a folder; return True if it could be mounted."""
+    """Mount a small disk at a folder; return whether the disk could be mounted."""
     command = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "none", str(folder)]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0

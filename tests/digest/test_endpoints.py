@@ -28,7 +28,7 @@ def lab(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tables(lab):
-    """Import the stored closed load; return each table about the load's script as a list of rows."""
+    """Import the stored closed load; return the tables about the load's script as lists of rows."""
     for name in ("servers", "notebooks"):
         (lab / name).mkdir()
     with pytest.MonkeyPatch.context() as patch:

@@ -210,14 +210,15 @@ def sampled(
         # A process can use CPUs of another role during the load.
         ({"foreign": (0.3, 0.6, 1.0)}, [Invariant.STAYED]),
         ({"foreign": (0.3, 9.0, 1.0)}, [Invariant.STAYED]),
-        ({"foreign": (-1.0, 0.06, 1.0)}, []),  # the generator is not yet on its own CPUs
-        ({"foreign": (1.01, 9.0, 1.0)}, []),  # after the load
-        ({"foreign": (-1.0, 9.0, np.nan)}, []),  # the CPUs were not observed
+        # At the beginning of the load, the generator may not be on its own CPUs yet.
+        ({"foreign": (-1.0, 0.06, 1.0)}, []),
+        ({"foreign": (1.01, 9.0, 1.0)}, []),  # other CPUs could be used only after the load
+        ({"foreign": (-1.0, 9.0, np.nan)}, []),  # it is unknown which CPUs could be used
     ],
 )
 def test_impossible_cpu_use_and_gaps_of_the_sampler_are_caught(seen, violated):
-    """A trial must fail if a CPU use is impossible, if a process used CPUs of another role, or if
-    samples are missing.
+    """A trial must fail if a CPU use is impossible, if a process could use CPUs of another role, or
+    if samples are missing.
     """
     assert broken(sampled(**seen)) == names(violated)
 

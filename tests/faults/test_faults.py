@@ -202,7 +202,7 @@ class Repeating(Lab):
     campaign = CAMPAIGN.replace("attempts = 1\n", "")
 
     def assert_repeated(self, errors):
-        """Check that the first attempt at each trial from b02 on failed, and a later attempt succeeded.
+        """Check that each trial from b02 on failed at first, and succeeded in a later attempt.
 
         `errors` contains one text for each of these trials. This text is the only reason for which
         the first attempt at the trial may have failed.

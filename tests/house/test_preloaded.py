@@ -201,7 +201,8 @@ def test_a_folder_that_is_missing_is_an_error(tmp_path):
 
 
 def test_a_process_with_threads_is_not_forked(monkeypatch):
-    monkeypatch.setitem(preloaded.WHILE_IMPORTED, "bench", {})  # libraries then start threads
+    # Without the variables in WHILE_IMPORTED, libraries start threads when they are imported.
+    monkeypatch.setitem(preloaded.WHILE_IMPORTED, "bench", {})
     server = preloaded.Server("bench")
     request = preloaded.Request([sys.executable, "-c", "pass"], dict(os.environ), False)
     with pytest.raises(RuntimeError, match=r"it has \d threads"):
