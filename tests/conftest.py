@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exclude modules and tests from garbage collection, because they stay until the end.
+    """Exclude all present objects from garbage collection, because they are used until the end.
 
     If one of the test modules uses Jupyter, start kernels as forks of a preloaded process.
     """

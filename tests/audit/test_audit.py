@@ -40,7 +40,7 @@ def found(rows: pd.DataFrame, check: str = "") -> list[tuple[str, str, str]]:
 
 
 def only(rows: pd.DataFrame, check: str) -> str:
-    """Return the text of the finding of `check`, which must have exactly one finding."""
+    """Return the text of the only finding of a check; fail if it has no or several findings."""
     (finding,) = [f for f in audit(rows).findings if f.check == check]
     return finding.says
 
@@ -447,9 +447,10 @@ def test_the_laws_are_kept_by_the_committed_runs(run: str) -> None:
 
 
 def test_the_tolerance_of_a_quota_is_two_of_its_periods_in_a_slice() -> None:
-    """In each slice, a server may exceed its quota by the CPU time of two periods of the quota.
+    """A server that exceeds its quota is no finding if the excess is small.
 
-    The periods last 10 ms, and the slices of this trial last about one second, so the tolerance is
+    In each slice, the audit tolerates an excess of the CPU time of two periods of the quota. The
+    periods last 10 ms, and the slices of this trial last about one second, so the tolerance is
     2 %. A server with a quota of half a core may therefore use 51 % of a core.
     """
     rows = rows_of(read_tables(RunFolder(ROOT / "data" / "sample")))

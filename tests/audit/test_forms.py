@@ -170,8 +170,8 @@ HEAD = "timeStamp,elapsed,label,responseCode,success,bytes,allThreads"
 def requests_ms() -> list[int]:
     """Return response times in ms.
 
-    Of every 100 response times, one is at least 70 s. The audit rounds response times as long as
-    this before it counts them.
+    Of every 100 response times, one is at least 70 s. The audit rounds such long response times
+    before it counts them.
     """
     return [n % 83 + 1 if n % 100 else 70_000 + n for n in range(COUNT)]
 

@@ -240,7 +240,8 @@ H2 = [
 
 
 def test_streams_of_http_2_are_a_remark_with_the_depth_that_explains_them() -> None:
-    """More concurrent requests than connections are only a remark if HTTP/2 may explain them.
+    """If a table has more concurrent requests than connections, but HTTP/2 may explain this, the
+    audit makes a remark, and reports no contradiction.
 
     1,000,000 requests/s of 25.6 ms each are 25,600 requests under way. On 256 connections, this is
     a depth of 100 streams per connection, which the remark must name.

@@ -312,7 +312,7 @@ GET,/a,6000,0,6022.5,30,{longest},100,100.0,0,5600,9900,10000,11000
 
 
 def test_locust_rounds_times_above_ten_seconds_to_whole_ones() -> None:
-    """A p99 above the maximum is a finding only if rounding does not explain it.
+    """A p99 above the maximum is a finding, unless rounding explains the difference.
 
     Locust rounds percentiles above 10 s to whole seconds. If the maximum is 10.51 s, the p99 may be
     printed as 11000 ms. If the maximum is 8.4 s, a p99 of 11000 ms is a finding.

@@ -151,8 +151,8 @@ def test_the_third_column_of_wrk2_is_what_its_heading_says() -> None:
 def test_what_a_tool_printed_about_a_sound_load_is_silent(path: Path) -> None:
     """A report about a correct load causes no finding, except for the report of wrk.
 
-    If CPU time is taken away from the machine, wrk adds requests to its histogram that were never
-    sent. This happened while wrk's sample was made, so the numbers in the sample do not agree with
+    If CPU time is taken away from the machine, wrk's histogram also counts requests that wrk has
+    never sent. This happened while wrk's sample was made, so the numbers in the sample do not agree with
     Little's law.
     """
     done = audit(read_all([path]))

@@ -192,8 +192,9 @@ a connection, number of connections that the users may hold).
 def test_blocked_contains_connecting(tmp_path: Path) -> None:
     """In close mode, a request's latency contains the time of connecting exactly once.
 
-    k6's `blocked` usually contains this time. It is 0 if k6 opened a connection but did not use it.
-    The latency must contain the time of connecting in this case, too.
+    The value of k6's `blocked` usually contains this time. But if k6 opened a connection and did
+    not use the connection, `blocked` is 0. In this case, too, the latency must contain the time of
+    connecting.
     """
     first = Request(EPOCH_NS + S, 5 * MS, 4 * MS, MS, 10 * MS, MS)
     lost = Request(EPOCH_NS + 2 * S, 0, 3 * MS, 0, 0, 0, status=0, error_code=1000)

@@ -119,7 +119,7 @@ def test_a_missing_or_doubled_line_never_pairs_wrongly(tmp_path, metric, change)
 
 
 def test_eight_lines_lost_across_two_requests(tmp_path):
-    """If the last lines of one request and the first lines of the next are lost, an error results.
+    """A file that lacks the last lines of one request and the first lines of the next is refused.
 
     A request has eight lines, and eight lines are lost. The first points of one request are then
     followed by the last points of the next request, so the order of the metrics looks right. The

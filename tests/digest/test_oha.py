@@ -43,7 +43,8 @@ SAMPLES = ROOT / "tests" / "support" / "samples"
 class Request:
     """A request as oha stores it; `start_s`, `end_s` and `turn_s` are seconds since oha began.
 
-    In an open load, `turn_s` is when the request was due. In a closed load it is None.
+    In an open load, `turn_s` is the time at which the request was due. In a closed load, `turn_s`
+    is None.
     """
 
     start_s: float

@@ -68,7 +68,7 @@ def start(how: str, *arguments: object, **given: object) -> subprocess.Popen[byt
 
 
 def ended(how: str, *arguments: object, **given: object) -> tuple[int, bytes, bytes]:
-    """Run the Python program to its end; return its exit code, output and errors."""
+    """Run a Python program to its end; return the program's exit code, output and errors."""
     pipe = subprocess.PIPE
     with start(how, *arguments, stdout=pipe, stderr=pipe, **given) as made:
         out, err = made.communicate(timeout=60)
