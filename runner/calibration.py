@@ -85,9 +85,9 @@ class Calibration:
     def ceiling_of(self, cell: Cell) -> Ceiling | None:
         """Return the ceiling for a cell's tool, load model and mode.
 
-        Two ceilings are considered: the ceiling with the largest number of connections that is at
-        most the cell's, and the ceiling with the smallest number that is at least the cell's.
-        Return the higher of these two ceilings.
+        Take the ceilings for the nearest numbers of connections: one ceiling for a number up to the
+        cell's number, and one ceiling for a number from the cell's number on. Return the higher of
+        these two ceilings.
 
         Return None if there is no ceiling, or if the cell's number of connections is unknown. Also
         return None if one of the two ceilings is not `known`, because the generator may then be

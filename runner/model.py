@@ -166,7 +166,7 @@ class Server:
     tier: Tier
     implements: tuple[str, ...]
     deviations: tuple[str, ...] = ()
-    """Checks of the contract that the framework itself fails; `notes` says why."""
+    """Checks of the contract that the server fails because of its framework; `notes` says why."""
     build_needs: tuple[str, ...] = ()
     """Programs that must be on PATH to build the server on the host."""
     build_command: tuple[str, ...] = ()

@@ -40,7 +40,7 @@ def found(rows: pd.DataFrame, check: str = "") -> list[tuple[str, str, str]]:
 
 
 def only(rows: pd.DataFrame, check: str) -> str:
-    """Return the text of the only finding of a check; fail if it has no or several findings."""
+    """Return the text of a check's finding; fail if the check has not exactly one finding."""
     (finding,) = [f for f in audit(rows).findings if f.check == check]
     return finding.says
 
