@@ -357,7 +357,8 @@ def _full_disk(run: RunFolder, sites: Sites) -> str | None:
     """Return a sentence that says which disk is full and what to do; None if no disk is full."""
     rooms: dict[str, int | None] = {}
     for site in sites.all:
-        # If a host cannot be reached, ignore that here, because the trial's own error says so.
+        # Ignore the error of a host that cannot be reached, because the trial's own error names the
+        # host.
         with contextlib.suppress(LabError):
             rooms[f"the host of the {site.name}"] = site.room()
     rooms |= {

@@ -60,11 +60,11 @@ def run_campaign(
 ) -> RunResult:
     """Run every trial of `campaign` and build the tables.
 
-    The campaign is already scaled, so `scale` is only recorded. If a trial fails, record that and
-    run the next trial. Raise LabError if no trial can run. With `calibrating`, verdicts use no
-    earlier calibration. `planned` is needed only if the campaign is for a user's API. `stopping`
-    says when the run ends before the last trial. `hosts` are the machines to use; None for this
-    machine.
+    The campaign is already scaled, so `scale` is only recorded. If a trial fails, record the
+    failure and run the next trial. Raise LabError if no trial can run. With `calibrating`, verdicts
+    use no earlier calibration. `planned` is needed only if the campaign is for a user's API.
+    `stopping` contains the rules by which the run may end before the last trial. `hosts` are the
+    machines to use; if it is None, everything runs on this machine.
     """
     campaign = campaign if seed is None else replace(campaign, seed=seed)
     servers = campaign_servers(campaign)
@@ -139,7 +139,7 @@ def resume_campaign(
     stopping: Stopping = TO_THE_END,
     hosts: Hosts | None = None,
 ) -> RunResult:
-    """Resume an interrupted run with the same plan, order, engine and binaries.
+    """Resume an interrupted run with the plan, order, engine and binaries with which it began.
 
     Finished trials are not changed. An unfinished trial is repeated as a new attempt. An unfinished
     profile begins again with its first slice. Raise LabError if a file, a binary or an image has

@@ -172,7 +172,7 @@ def place_for(campaign: Campaign, trials: Sequence[Trial], fleet: Fleet | None =
 
 
 def calibration_for(setting: Setting) -> Calibration | None:
-    """Return the calibration of this machine, or of the hosts.
+    """Return the calibration of this machine or, in a run on several hosts, of the hosts.
 
     Return None if there is no calibration. Also return None if the calibration was made on another
     machine, with other versions of the tools, or with another number of generator CPUs.

@@ -40,7 +40,10 @@ class Rest:
     """The remaining trials of a run, and what is missing from the run's journal."""
 
     trials: Sequence[Trial]
-    """The trials that need a further attempt. Their field `attempt` is this attempt's number."""
+    """The trials that need a further attempt.
+
+    The field `attempt` of each of these trials contains the number of the further attempt.
+    """
     states: Mapping[str, State]
     """State of each attempt, by trial id."""
     unplanned: Sequence[Trial]
@@ -97,7 +100,7 @@ def _unfinished(
         ]
         begun = max(sum(states[name] != "planned" for name in attempts) for attempts in names)
         # If all trials of the session ended in an attempt, the session needs no further attempt,
-        # unless the attempt was disturbed and the campaign allows another one.
+        # unless this attempt was disturbed and the campaign allows a further attempt.
         for attempt in range(1, begun + 1):
             tried = [next_attempt(trial, attempt).trial_id for trial in unit]
             ended = all(states.get(name) in ("sealed", "failed") for name in tried)

@@ -46,9 +46,9 @@ class Settled:
     A load is identified by the text that follows `sNN-` in the names of its sessions.
     """
     words: str
-    """Phrase that says how many loads need no further session.
+    """Clause for the user that says how many loads need no further session.
 
-    It also says how wide the intervals of the other loads still are.
+    The clause also says how wide the widest interval of a ratio under the other loads is.
     """
 
 
