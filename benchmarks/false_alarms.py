@@ -82,8 +82,8 @@ def noises(tables: Tables, quantities: Sequence[Quantity] = QUANTITIES) -> Itera
         if len(whole) < LEAST_SESSIONS or servers < SERVERS:
             continue
         cube = np.stack([whole[name].to_numpy() for name in names], axis=2)
-        # After the mean of n values is subtracted, the residuals have only n - 1 degrees of freedom,
-        # so they are too small. The factor sqrt(n / (n - 1)) corrects this.
+        # After the mean of n values is subtracted, the residuals have only n - 1 degrees of
+        # freedom, so the residuals are too small. The factor sqrt(n / (n - 1)) corrects this.
         grown = np.sqrt(len(whole) / (len(whole) - 1))
         yield Noise(str(load), (cube - cube.mean(axis=0)) * grown)
 

@@ -43,8 +43,8 @@ class Response:
 def parse_head(text: bytes) -> Response:
     """Parse the head of a response; `text` ends before the blank line that ends the head.
 
-    Raise ValueError if the text is not HTTP/1. Results are cached, because a server's responses have the
-    same head until the header Date changes.
+    Raise ValueError if the text is not HTTP/1. Results are cached, because a server's responses
+    have the same head until the header Date changes.
     """
     first, *lines = _FOLD.sub(" ", text.decode("latin-1")).split("\r\n")
     matched = _STATUS_LINE.match(first)

@@ -223,7 +223,9 @@ def _read(path: Path) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """Return the values of a JSON file; raise LabError if the file is missing, invalid or too large.
+    """Return the values of a JSON file.
+
+    Raise LabError if the file is missing, invalid or too large.
     """
     try:
         return json.loads(_read(path).decode())

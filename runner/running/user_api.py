@@ -252,7 +252,8 @@ def _at_url(asked: Asked, url: str) -> _Found:
 def _preferred_protocol(api: UserApi, running: Running) -> str | None:
     """Return the protocol that a server prefers over TLS (see `require_tls`).
 
-    Return None if the URL is not reached over TLS. Raise LabError if nothing answers at the URL, or if TLS does not work.
+    Return None if the URL is not reached over TLS. Raise LabError if nothing answers at the URL, or
+    if TLS does not work.
     """
     if running.tls is None:
         return None

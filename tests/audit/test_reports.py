@@ -152,8 +152,8 @@ def test_what_a_tool_printed_about_a_sound_load_is_silent(path: Path) -> None:
     """A report about a correct load causes no finding, except for the report of wrk.
 
     If CPU time is taken away from the machine, wrk's histogram also counts requests that wrk has
-    never sent. This happened while wrk's sample was made, so the numbers in the sample do not agree with
-    Little's law.
+    never sent. This happened while wrk's sample was made, so the numbers in the sample do not agree
+    with Little's law.
     """
     done = audit(read_all([path]))
     assert len(done.rows) >= 1

@@ -305,8 +305,8 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
         "tables = [out / f'{name}.parquet' for name in 'rlt']\n"
         "scratch = raw.parent / 'scratch'\n"
         "digest_requests(raw, tables, trial_id='t', mode='close', scratch=scratch)\n"
-        # ru_maxrss would be too high, because the kernel lets it begin with the value of the process
-        # that started this process.
+        # ru_maxrss would be too high, because it begins with the memory of the process that started
+        # this process.
         "print(re.search(r'VmHWM:\\s+(\\d+) kB', Path('/proc/self/status').read_text())[1])"
     )
     peaks = []

@@ -1,5 +1,5 @@
-"""Tests of importing files of k6 as runs: the run must have the numbers of the file, and a file that
-is not of k6 must be refused.
+"""Tests of importing files of k6 as runs: the run must have the numbers of the file, and a file
+that is not of k6 must be refused.
 """
 
 import gzip
