@@ -14,7 +14,9 @@ from functools import lru_cache
 
 RECEIVE_BYTES = 65_536
 MOST_BYTES = 1 << 24
-"""A longer response is an error, because servers answer the lab's own requests with short bodies.
+"""A response of more bytes than this is an error.
+
+The lab's own requests have short answers.
 """
 _END = b"\r\n\r\n"
 _STATUS_LINE = re.compile(r"HTTP/1\.([0-9]) ([0-9]{3})(?![0-9])")

@@ -200,7 +200,7 @@ class Between:
     """Longest time during the load without a sign of life from a host; 0 if it was not measured."""
 
     def share(self, seconds: float) -> float:
-        """Return which share of the rate `transfer_bytes_s` the load used.
+        """Return the load's rate as a share of the rate `transfer_bytes_s`.
 
         The load's rate is the number of bytes in the busier direction, divided by the load's
         duration `seconds`.

@@ -16,7 +16,8 @@ PACKAGED = Path(__file__).parent / "packaged"
 ROOT_VARIABLE = "BENCH_ROOT"
 """Environment variable that names the folder in which the lab works.
 
-If the variable is not set, the lab works in the current folder.
+If the variable is not set, the lab works in its checkout or, without a checkout, in the current
+folder.
 """
 DATA_VARIABLE = "BENCH_DATA"
 """Environment variable that names the folder of runs and figures.

@@ -357,8 +357,8 @@ def _full_disk(run: RunFolder, sites: Sites) -> str | None:
     """Return a sentence that says which disk is full and what to do; None if no disk is full."""
     rooms: dict[str, int | None] = {}
     for site in sites.all:
-        # Ignore the error of a host that cannot be reached, because the trial's own error names the
-        # host.
+        # Ignore a host that cannot be reached, because the trial's own error already says that this
+        # host cannot be reached.
         with contextlib.suppress(LabError):
             rooms[f"the host of the {site.name}"] = site.room()
     rooms |= {

@@ -193,9 +193,9 @@ def tools_of(trials: Sequence[Trial]) -> dict[str, Tool]:
 
 
 def ask_idle(opened: Lab, trials: Sequence[Trial]) -> str:
-    """Set the state of idle CPUs that the trials request, and return the state.
+    """Set the state of idle CPUs as the trials request, and return the state.
 
-    Return `both` if some trials request `polling` and others request `system`. If the state
+    If some trials request `polling` and other trials request `system`, return `both`. If the state
     `polling` cannot be set, return `system`.
     """
     asked = {trial.cell.idle for trial in trials}
