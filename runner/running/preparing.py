@@ -2,7 +2,7 @@
 
 The checks concern disk space, memory, tools, CPUs, the servers' builds, the database, and the
 generators' ceilings. A failure in the middle of a campaign costs hours, so everything that can be
-checked is checked before.
+checked is checked before the first trial.
 """
 
 from __future__ import annotations

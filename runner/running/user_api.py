@@ -49,7 +49,7 @@ DURATION_S = 15.0
 At RATE_RPS, the load must last this long so that the probe gets enough answers for a median.
 """
 MOST_RPS = 10_000
-"""A search without --rate ends at this rate, which is about as much as k6 can send on one core."""
+"""Highest rate that a search without --rate tries. k6 can send about this rate on one core."""
 REPEATS = 3
 SESSIONS = 6
 """Number of sessions if several servers are compared."""
