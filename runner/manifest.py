@@ -211,8 +211,7 @@ class HostOfRun(Facts):
 
 
 class PlacementOfRun(Facts):
-    """The CPUs of the server, the generator and the database, and whether two of them shared CPUs.
-    """
+    """The CPUs of server, generator and database, and whether two of these shared CPUs."""
 
     server: tuple[Int, ...] = ()
     generator: tuple[Int, ...] = ()

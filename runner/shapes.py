@@ -35,7 +35,9 @@ def _begun(rates_rps: tuple[float, ...], step_s: float, lead_s: float) -> int:
 
 @dataclass(frozen=True)
 class ClosedLoad:
-    """Any closed load: each user begins an iteration when the user's previous iteration has ended.
+    """Any closed load.
+
+    Each user begins an iteration as soon as the user's previous iteration has ended.
     """
 
     load_model: ClassVar[LoadModel] = "closed"
