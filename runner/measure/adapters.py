@@ -1,4 +1,4 @@
-"""TLS connections to Docker engines on other hosts; each ends soon after its host is lost."""
+"""TLS connections to Docker engines on other hosts. They end soon after the other host is lost."""
 
 import contextlib
 import socket
@@ -32,7 +32,7 @@ time limit. tcp(7) describes the options.
 
 
 class Abandonable(ABC):
-    """A connection to an engine. The connection can be given up while calls are under way."""
+    """The connections to an engine, which can be ended while calls still wait for an answer."""
 
     @abstractmethod
     def abandon(self) -> None:
@@ -40,10 +40,13 @@ class Abandonable(ABC):
 
 
 class OverTls(HTTPAdapter, Abandonable):
-    """TLS connections that end when their host is lost, and that can be abandoned."""
+    """TLS connections to an engine.
+
+    The kernel ends a connection if the engine's host is lost. `abandon` ends all connections.
+    """
 
     def init_poolmanager(self, *given: Any, **named: Any) -> None:
-        """Give each new connection the options LIVELY, and remember its socket for `abandon`."""
+        """Set the options LIVELY on each new connection, and store its socket for `abandon`."""
         super().init_poolmanager(*given, **named, socket_options=LIVELY)
         opened = self._opened = WeakSet[socket.socket]()
 
@@ -60,7 +63,7 @@ class OverTls(HTTPAdapter, Abandonable):
     def send(self, *given: Any, **named: Any) -> Any:
         """Send a request.
 
-        Connecting may take at most CONNECT_S, even if the answer may take longer.
+        Connecting may take at most CONNECT_S, even if the request has a longer time limit.
         """
         limit_s = named.get("timeout")
         if isinstance(limit_s, (int, float)):

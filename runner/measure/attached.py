@@ -28,17 +28,19 @@ INIT = 1
 FORWARDERS = ("docker-proxy", "rootlessport", "slirp4netns", "pasta", "ssh", "socat")
 """Programs that accept connections on behalf of a server.
 
-If such a program listens, the server is another process, which the lab cannot find.
+If one of these programs listens at the server's address, the server itself is another process,
+which the lab cannot find.
 """
 
 
 def leaders(address: str, port: int) -> list[int]:
     """Return the pids of the processes that listen at `address` and `port`.
 
-    If a process and its child both listen, the child is left out. If several workers listen, and
-    all have the same parent, return only the parent, unless the parent is init or an ancestor of
-    the lab. Return an empty list if no process of this machine listens there, or if this user may
-    not see which process does.
+    If a process and its child both listen, the child is left out. If several processes with the
+    same parent listen, they are the workers of a server, so return only the parent. But if this
+    parent is init or an ancestor of the lab, return the listening processes instead. Return an
+    empty list if no process of this machine listens there, or if this user may not see which
+    process does.
     """
     ours = (
         each.address.partition("%")[0]
@@ -46,7 +48,7 @@ def leaders(address: str, port: int) -> list[int]:
         for each in addresses
     )
     if not ip_address(address).is_loopback and address not in ours:
-        return []  # the kernel's tables list only this machine's sockets
+        return []  # the server is on another machine, whose sockets this kernel does not list
     parents = _holders(_sockets(address, port))
     found = sorted(pid for pid, parent in parents.items() if parent not in parents)
     above = {parents[pid] for pid in found}
@@ -74,8 +76,8 @@ def _sockets(address: str, port: int) -> set[str]:
                     found.setdefault(
                         str(ip_address(struct.pack(f">{len(words)}I", *words))), set()
                     ).add(rest[5])
-    # Addresses to which a socket that accepts connections to `address` can be bound, most specific
-    # first.
+    # A socket that is bound to any of these addresses accepts connections to `address`. The most
+    # specific address comes first.
     names = [address, "::"]
     if ip_address(address).version == 4:
         names[1:1] = [str(ip_address(f"::ffff:{address}")), "0.0.0.0"]  # noqa: S104 - what others listen at
@@ -119,9 +121,10 @@ class Listener:
 
 
 def find(api: UserApi) -> Listener:
-    """Return the leading process of the server that listens at the address of `api`.
+    """Return the process of the server that listens at the address of `api`.
 
-    If there is no such process, or more than one, the Listener contains the reason instead.
+    If `leaders` finds no process or several processes, or only a program of FORWARDERS, the
+    Listener contains the reason instead of a process.
     """
     leading = leaders(api.address, api.port or 80)
     if not leading:
@@ -141,7 +144,7 @@ def find(api: UserApi) -> Listener:
 
 
 def cpus_of(pid: int) -> tuple[int, ...]:
-    """Return the CPUs on which at least one thread of a process or of a descendant may run.
+    """Return all CPUs on which threads of a process or of its descendants may run.
 
     Return an empty tuple if the process has ended.
     """
@@ -180,7 +183,7 @@ def tls_of(api: UserApi) -> Tls | None:
 
 
 def _resolved(path: str | None) -> str | None:
-    """Return the absolute form of a path that is relative to the lab's root; None for None."""
+    """Return the absolute path of a path relative to the lab's root; None if there is no path."""
     return None if path is None else str((lab_root() / path).resolve())
 
 
@@ -194,8 +197,7 @@ def target(api: UserApi, found: Listener) -> Running:
     def exit_code() -> int | None:
         """Return NO_EXIT_CODE if the server has ended, otherwise None.
 
-        If the server's process is unknown, conclude that the server has ended if its port refuses
-        a connection.
+        A server whose process is unknown counts as ended only if its port refuses a connection.
         """
         try:
             if process is None:

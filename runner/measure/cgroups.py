@@ -30,8 +30,9 @@ NO_QUOTA = (
 class Cgroup:
     """A control group that counts CPU time.
 
-    `quota` is the folder in which a CPU quota can be set; None if no quota can be set. In version 1
-    this folder may be in another hierarchy than `folder`.
+    `folder` is the group's folder in the hierarchy that counts CPU time. `quota` is the folder in
+    which a CPU quota can be set; None if no quota can be set. In version 1 `quota` may be in
+    another hierarchy than `folder`.
     """
 
     version: int
@@ -119,10 +120,10 @@ class CpuGroup:
 
 
 def cpu_group(pid: Pid, root: Path = ROOT) -> CpuGroup | None:
-    """Return the group that limits the CPU time of `pid`; None if this process cannot see it.
+    """Return the group that limits the CPU time of `pid`; None if the lab cannot see this group.
 
-    A process cannot see groups outside its control group namespace. The path of such a group begins
-    with `/..`. `root` is the folder of /proc and /sys.
+    The lab cannot see a group outside the lab's control group namespace. The kernel shows the path
+    of such a group with `/..` at the beginning. `root` is the folder of /proc and /sys.
     """
     paths = _paths(pid, root)
     version = 1 if "cpu" in paths else 2
@@ -144,7 +145,8 @@ def memory_group(pid: Pid) -> Path | None:
 def _paths(pid: Pid, root: Path = ROOT) -> dict[str, str]:
     """Return the paths of a process's control groups, by the name of the controller.
 
-    The name for the group of version 2 is empty. Return an empty dict if the process has ended.
+    The path of the group of version 2 has an empty text in place of the controller's name. Return
+    an empty dict if the process has ended.
     """
     try:
         listed = root / "proc" / str(pid) / "cgroup"
@@ -216,10 +218,10 @@ def _made(folder: Path, note: Callable[[Path], None]) -> bool:
 def limiting_parent(ours: Path, root: Path = ROOT) -> Path:
     """Return the version 2 group below which a new group can limit CPU time.
 
-    Return `ours`, the group of this process, if it can pass the controller `cpu` to groups below
-    it. Otherwise return the root group, because only the root group can pass controllers while it
-    contains processes. If that does not work either, return `ours`, because a group below `ours`
-    at least counts CPU time.
+    Return `ours`, the group of this process, if `ours` can pass the controller `cpu` to groups
+    below. Usually `ours` cannot, because only the root group may contain processes and pass
+    controllers at the same time. So otherwise return the root group. If the root group cannot be
+    used either, return `ours`, because a group below `ours` at least counts CPU time.
     """
     for parent in (ours, mounts(root)):
         control = parent / "cgroup.subtree_control"

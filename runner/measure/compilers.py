@@ -1,4 +1,4 @@
-"""Read the name and version of the compiler that built a program from the program itself.
+"""Find out which compiler built a program, by reading the program's file.
 
 Go stores its build information in a section of its own, and rustc stores its version in the section
 `.comment`. So the answer is right even if the program was built on another machine.
@@ -14,7 +14,10 @@ _SECTION = struct.Struct("<I4xQQQQ")
 """The first fields of a section's header: name, flags, address, offset and size."""
 _GO_MAGIC = b"\xff Go buildinf:"
 _GO_STRINGS = 32
-"""Offset in Go's section at which the version is stored: first its length, then its text."""
+"""Offset in Go's section at which the length of the version is stored.
+
+The text of the version follows its length.
+"""
 _GO_INLINE = 2
 """Bit in the section's flags (byte 15) that is set if the section contains the version.
 

@@ -50,7 +50,7 @@ def network_bytes() -> dict[str, int]:
 
 
 def undelivered(port: int) -> int:
-    """Return the number of connections to `port` that are closed here, but still deliver data.
+    """Return the number of connections to `port` that this host closed, but that still send data.
 
     The data can take a while to arrive, because TCP has to resend data that was lost.
     """
@@ -67,8 +67,9 @@ def settle(
     """Return the counters once the server has finished the warm-up, or after WARM_UP_SETTLES_S.
 
     This wait is needed because wrk stops with a request under way on every connection, and these
-    requests must not be counted as part of the load. Requests from other hosts may not even have
-    arrived yet. So `afar` contains the function `undelivered` of each of these hosts.
+    requests must not be counted as part of the load. If generators run on other hosts, requests
+    may not even have arrived yet. So for each of these hosts, `afar` contains a function that calls
+    `undelivered` there.
     """
     deadline = time.monotonic() + WARM_UP_SETTLES_S
     now = read_counters(running, counted)
@@ -104,12 +105,12 @@ def read_counters(running: Running, counted: Callable[[], Counters]) -> Counters
 
 
 NETFILTER = Path("/proc/sys/net/netfilter")
-"""Folder of the files that say how many entries the connection table has, and can have."""
+"""Folder with the files that contain the connection table's size and its number of entries."""
 STATISTICS = Path("/proc/net/stat/nf_conntrack")
 CLOSE_RPS = 30_000
 """Upper estimate of the connections per second that a close-mode load opens.
 
-No load of this lab has opened as many connections per second.
+No load of this lab has ever reached this rate.
 """
 SPARE = 2_000
 PATIENCE_S = 150.0
@@ -171,7 +172,10 @@ def connections_of(cell: Cell) -> int:
 
 
 def _of_each_request(cell: Cell) -> int:
-    """Return the maximum number of connections of a trial whose requests each open a connection."""
+    """Return the maximum number of requests of a trial in close mode, including its warm-up.
+
+    In close mode each request opens a connection.
+    """
     match cell.shape:
         case Closed() as load:
             return load.iterations + round(CLOSE_RPS * cell.warmup_s)

@@ -54,11 +54,15 @@ class Database:
         return f"postgres://lab:{self.password}@{self.running.address}:{self.running.port}/lab"
 
     def handed_to(self, server: Server) -> dict[str, str]:
-        """Return the environment variable, or the file, that gives a server the database's URL."""
+        """Return a dict that contains the database's URL, to be handed to an engine's `started`.
+
+        The key is the environment variable DATABASE_URL. But if the server reads secrets from
+        files, the key is BY_FILE, and the engine passes the URL in a file.
+        """
         return {BY_FILE if server.secrets_by_file else "DATABASE_URL": self.url}
 
     def counters(self, tag: str) -> DatabaseCounters:
-        """Return the number of rows with `tag` as firmware, and PostgreSQL's statistics.
+        """Return the number of rows whose firmware is `tag`, and PostgreSQL's statistics.
 
         Raise LabError if the database does not answer.
         """

@@ -86,7 +86,7 @@ def build_image(
     dockerfile: str = "Dockerfile",
     target: str = "",
 ) -> str:
-    """Build an image from a packed context and return its id.
+    """Build an image from `context`, which is a tar file; return the image's id.
 
     An unchanged image comes from Docker's cache, which takes little time.
     """
@@ -111,7 +111,10 @@ def build_image(
 
 
 def _context(folder: Path, others: Sequence[str] = ()) -> IO[bytes]:
-    """Return a folder as a tar file for Docker, without `others` and the files in .dockerignore."""
+    """Return a folder as a tar file for Docker.
+
+    Leave out what `others` names, and what the folder's .dockerignore names.
+    """
     ignore = folder / ".dockerignore"
     lines = ignore.read_text(encoding="utf-8").splitlines() if ignore.is_file() else []
     patterns = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
@@ -248,7 +251,7 @@ class DockerHost:
         return make(self.client)
 
     def wall_ahead_ns(self) -> int:
-        """Return the time by which the host's wall clock is ahead of this machine's, which is 0."""
+        """Return 0, because the wall clock of this host is the wall clock of this machine."""
         return 0
 
     def watch(self, container: str) -> None:
@@ -285,7 +288,10 @@ class DockerEngine:
     def started(
         self, server: Server, cpus: tuple[int, ...], handed: Mapping[str, str], log: Path
     ) -> Iterator[Running]:
-        """Run the server's image on `cpus`, read-only, as nobody, without capabilities."""
+        """Run the server's image on `cpus`, as the user nobody.
+
+        The container has no capabilities, and a read-only file system.
+        """
         port = self._server.free_port()
         env = {**handed, "ADDR": f"{self._server.address}:{port}"}
         env |= {} if server.contract else {"PORT": str(port)}
@@ -331,7 +337,7 @@ class DockerEngine:
     def _container(
         self, host: DockerHost, name: str, cpus: tuple[int, ...], env: Mapping[str, str], log: Path
     ) -> Iterator[Container]:
-        """Run a container of the image of `name`, and remove it on leaving.
+        """Run a container of the server or database `name`; remove the container on leaving.
 
         A secret that is passed as a file lies in a volume that is removed with the container.
         """
@@ -405,7 +411,10 @@ def _packed(name: str, data: bytes) -> bytes:
 
 
 def _facts(host: DockerHost, container: Container, port: int, log: Path) -> dict[str, Any]:
-    """Return the values that the fields of Running have for a started container."""
+    """Return keyword arguments of Running for a started container.
+
+    They are the pid, the port, the address, and the functions `exit_code`, `stop` and `limit`.
+    """
 
     def exit_code() -> int | None:
         container.reload()
@@ -428,7 +437,10 @@ def _facts(host: DockerHost, container: Container, port: int, log: Path) -> dict
 
 
 def _start(container: Container, ahead_ns: int) -> dict[str, Any]:
-    """Return a container's image size, and the instant at which the container's program began.
+    """Return further keyword arguments of Running for a started container.
+
+    They are the size of the container's image, and the instant at which the container's program
+    began. A value that the engine does not report is left out.
 
     The engine reports the instant by the wall clock of the container's host. That clock is ahead of
     this machine's wall clock by `ahead_ns`. The result is converted to this machine's wall clock.

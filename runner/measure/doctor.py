@@ -57,7 +57,7 @@ def examine(
 
 
 def examine_hosts(hosts: Hosts, say: Callable[[str], None]) -> list[Diagnosis]:
-    """For each host, return the diagnoses that matter for the roles of this host.
+    """Return the diagnoses of all hosts of a hosts file, and of the network between them.
 
     Raise LabError if a host cannot be reached or used.
     """
@@ -139,7 +139,10 @@ def examine_tools(installed: Mapping[str, Tool]) -> list[Diagnosis]:
 
 
 def _programs() -> list[Diagnosis]:
-    """Return diagnoses of the Docker engine, of PostgreSQL, and of programs that servers need."""
+    """Return diagnoses of the Docker engine, of PostgreSQL, and of each server.
+
+    The diagnosis of a server says which of the programs that the server needs are missing.
+    """
     from docker.errors import DockerException  # noqa: PLC0415 - slow to import
 
     from runner.measure.connecting import connect  # noqa: PLC0415
@@ -221,7 +224,10 @@ def _permitted() -> list[Diagnosis]:
 
 
 def examine_perf(refused: str | None) -> Diagnosis:
-    """Return the diagnosis of profiling; `refused` is the reason why servers cannot be profiled."""
+    """Return a diagnosis that says whether servers can be profiled.
+
+    `refused` is the reason why servers cannot be profiled; None if they can be profiled.
+    """
     words = "servers and databases can be profiled (`bench run --profile`)"
     return judged("perf", refused is None, words, refused or "")
 

@@ -46,7 +46,7 @@ class Running:
     address: str = LOOPBACK
     host: str = ""  # host and port in the server's URL; if empty, `address` and `port` are used
     limit: Callable[[float], None] = lambda _: None
-    """Function that limits the server, by a quota, to the CPU time of this many cores.
+    """Function that limits the server's CPU time, by a quota, to the given number of cores.
 
     The limit applies from the call on. The function raises LabError if the limit cannot be set.
     """
@@ -214,7 +214,7 @@ class Answers:
 
 
 def require_answer(name: str, running: Running, path: str, enough: int = 1) -> Answers:
-    """Return the first answers to GETs of `path`; raise LabError if no answer has a status of 2xx.
+    """Send GET for `path` repeatedly and return the answers; raise LabError if no answer is 2xx.
 
     A server may fail some requests, so a single failure is no error. Send at most MOST_ASKED
     requests, and no further request after ASKED_WITHIN_S. If `enough` is 1, stop at the first

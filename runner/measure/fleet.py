@@ -115,14 +115,14 @@ class Place(DockerHost):
 
 
 class FleetIdle(IdleCpus):
-    """The state of the idle CPUs of all hosts together."""
+    """The idle CPUs of all hosts, which `ask` puts into the same state on every host."""
 
     def __init__(self, places: Mapping[str, Place]) -> None:
         super().__init__()
         self._places = places
 
     def ask(self, state: Idle) -> None:
-        """Set the state of idle CPUs on every host."""
+        """Let the idle CPUs of every host poll, or sleep as the host's system decides."""
         for place in self._places.values() if state != self.state and self.problem is None else ():
             problem = place.station.ask("idle", state=state)
             if state == "polling" and problem is not None:
@@ -517,10 +517,10 @@ def _station(
 
 
 def _require_apart(hosts: Hosts, places: Mapping[str, Place]) -> None:
-    """Raise LabError if the server shares a CPU with another host of the file.
+    """Raise LabError if the server's host and another host of the hosts file use the same CPU.
 
-    This is possible because two hosts of the file may be the same machine. Also raise LabError if a
-    host lacks a CPU that the file names.
+    This is possible because two hosts of the hosts file may be the same machine. Also raise
+    LabError if the hosts file gives a host a CPU that the host lacks.
     """
     server = places[hosts.server]
     for place in places.values():

@@ -18,7 +18,11 @@ K6_TAGS = (
     "proto,subproto,status,method,url,name,group,check,error,error_code,tls_version,scenario,"
     "service,expected_response"
 )
-"""Tags that k6 writes by default. A script's own thresholds may refer to any of them."""
+"""Tags that k6 writes by default.
+
+If a script defines its own load, k6 writes all of these tags, because the script's thresholds may
+refer to any of them.
+"""
 K6_URL_TAG = ",url"
 """Tag that distinguishes a script's requests to the server from its requests to other ports.
 
@@ -33,13 +37,17 @@ machines it runs once the heap is five times as large as the live objects (GOGC 
 it would run once the heap is twice as large (GOGC is 100).
 """
 OPEN_GRACE_S = 10
-"""An open load waits this long for its last answers. The contract allows 5 s for an answer."""
+"""At the end of a load, a generator waits at most this long for the last answers.
+
+The time is longer than the 5 s within which the HTTP contract requires an answer.
+"""
 WHOLE = LoadPart()
 
 Output = Literal["samples", "summary", "stock"]
-"""What k6 writes: every sample, or only its summary.
+"""What k6 writes.
 
-With `stock`, k6 also writes only its summary, but runs without the lab's settings.
+With `samples`, k6 writes every sample and a summary. With `summary`, k6 writes only the summary.
+`stock` is like `summary`, but k6 runs without the lab's settings.
 """
 
 
@@ -51,7 +59,7 @@ class Command:
     env: dict[str, str]
     timeout_s: float
     interrupt_after_s: float | None = None
-    """SIGINT ends the load after this time; None if the generator ends the load by itself.
+    """The lab ends the load by SIGINT after this time; None if the generator ends the load itself.
 
     wrk accepts only whole seconds, so the lab has to interrupt wrk if a load shall be shorter than
     a second.

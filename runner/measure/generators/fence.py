@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 from runner.measure.engine import LOOPBACK, Running
 
 FENCE = {"K6_AUTO_EXTENSION_RESOLUTION": "false"}
-"""Environment variable that makes k6 run every script itself.
+"""Environment variable with which the k6 that the lab starts runs every script itself.
 
-By default, if a script imports an extension (k6/x), k6 has another k6 built that contains the
-extension, and runs the script with that other k6.
+By default, if a script imports an extension (k6/x), k6 obtains another k6 program that contains the
+extension, and lets that other program run the script.
 """
 ALL_4 = IPv4Network("0.0.0.0/0")
 ALL_6 = IPv6Network("::/0")

@@ -24,13 +24,13 @@ SUMMARY = "k6-summary.json"
 SAMPLES = "k6.json.gz"
 TREND_STATS = "avg,min,med,max,p(90),p(95),p(99),p(99.9),count"
 SLOWEST_RPS = 500
-"""A closed load must not be slower than this, in iterations per second.
+"""A closed load with a fixed number of iterations must reach this rate, in iterations per second.
 
-The time limit of a closed load follows from this rate. At the time limit, k6 drops the remaining
+The time limit of such a load follows from this rate. At the time limit, k6 drops the remaining
 iterations, which makes the trial invalid.
 """
 SLOWEST_OWN_RPS = 20
-"""A closed load of a user's API must not be slower than this, in iterations per second.
+"""Used in place of SLOWEST_RPS for the load of a user's API, in iterations per second.
 
 This rate is lower than SLOWEST_RPS, because an iteration of a user's script may contain several
 requests.
@@ -42,7 +42,10 @@ MOST_WARM_UP_USERS = 100
 
 
 def measured(cell: Cell, shot: Shot, files: Files, output: Output, load_part: LoadPart) -> Command:
-    """Return the command of a load, or of the part of a load that one of several k6 runs."""
+    """Return the command with which k6 runs a load.
+
+    If several generators share the load, the command runs only `load_part`.
+    """
     scenario = _scenario(cell) if shot.written_s is None else _Scenario({}, shot.written_s)
     options = [f"--summary-export={files[SUMMARY]}"]
     if output != "stock":
@@ -61,7 +64,7 @@ def measured(cell: Cell, shot: Shot, files: Files, output: Output, load_part: Lo
 
 
 def warm_up(cell: Cell, shot: Shot, files: Files) -> Command:
-    """Return the command of the warm-up, a closed load."""
+    """Return the command of the warm-up, which is a closed load."""
     users = min(cell.shape.users or WARM_UP_USERS, MOST_WARM_UP_USERS)
     # This is a ramp from `users` to `users`, because k6 accepts no `constant-vus` of less than a
     # second.

@@ -3,9 +3,9 @@
 This module relies on these facts of oha's source (src/client.rs, src/db.rs, src/lib.rs of 1.16):
 
 - With `-z` and `-w`, a load ends once the requests in flight are answered.
-- With `-q`, each request is scheduled at a time since oha began. The time is in whole milliseconds,
-  because that is the resolution of tokio's timer. The next free connection sends the request. A
-  connection is opened only when it has to send its first request.
+- With `-q`, oha schedules each request at a time that is counted from oha's start. The time is in
+  whole milliseconds, because that is the resolution of tokio's timer. The next free connection
+  sends the request. A connection is opened only when it has to send its first request.
 - With `--latency-correction`, the latency of a request counts from its scheduled time.
 - oha stores only answered requests, with any status. For the other requests, oha's report contains
   only their number, by error.
@@ -60,9 +60,9 @@ The measured rate is 90,000.
 
 
 def measured(cell: Cell, shot: Shot, files: Files, _output: Output, load_part: LoadPart) -> Command:
-    """Return the command of a load.
+    """Return the command with which oha runs a load, or only `load_part` of the load.
 
-    The requests in oha's database are converted to lines of text afterwards.
+    After the load, the command converts the requests in oha's database to lines of text.
     """
     part = load_part.of(cell)
     length_s = part.lead_s + part.window_s if part.window_s else _duration_s(part)
@@ -77,7 +77,10 @@ def measured(cell: Cell, shot: Shot, files: Files, _output: Output, load_part: L
 
 
 def warm_up(cell: Cell, shot: Shot, files: Files) -> Command:
-    """Return the command of the warm-up: the measured load, but oha does not store requests."""
+    """Return the command of the warm-up.
+
+    The warm-up is like the measured load, but it has its own duration, and oha stores no requests.
+    """
     return _command(cell, shot, cell.warmup_s, [f"--output={files[REPORT]}"])
 
 
@@ -104,9 +107,9 @@ def memory_bytes(cell: Cell) -> int:
 def connections_of(cell: Cell) -> int:
     """Return the number of connections of a load.
 
-    A connection is opened when it sends its first request. So that all connections are open before
-    the measured window begins, an open load has at most as many connections as there are requests
-    in its lead time.
+    An open load has at most as many connections as requests are due in its lead time. oha opens a
+    connection only when the connection has to send its first request, so all connections are then
+    open before the measured window begins.
     """
     if cell.rates_rps:
         return max(1, min(cell.sockets, round(cell.rates_rps[0] * LEAD_S)))
@@ -114,7 +117,7 @@ def connections_of(cell: Cell) -> int:
 
 
 def _duration_s(cell: Cell) -> float:
-    """Return the duration of a closed load in seconds; raise LabError if the load has none."""
+    """Return the duration of a load in seconds; raise LabError if it has no fixed duration."""
     if not isinstance(cell.shape, ForTime):
         raise LabError(
             f"oha can load only for a given time, but {cell.cell_id} has no duration: give the "

@@ -193,7 +193,7 @@ def _imports(path: Path, url: str) -> LabError:
 
 
 def _reason(said: list[str], outer: Path) -> str:
-    """Return k6's last message with the line of the script to which it refers.
+    """Return k6's last message, followed by the line of the script that the message is about.
 
     Parts of the message that are about the lab's wrapper are left out.
     """
@@ -210,7 +210,10 @@ def _reason(said: list[str], outer: Path) -> str:
 
 
 def _unpack(path: Path, archive: Path, without: Path) -> dict[PurePosixPath, bytes]:
-    """Return the files of a k6 archive by absolute path, without the wrapper."""
+    """Return the files of a k6 archive by absolute path, without the wrapper.
+
+    Raise LabError if the script imports a URL, or if the files exceed MOST_BYTES in total.
+    """
     files: dict[PurePosixPath, bytes] = {}
     with tarfile.open(archive) as tar:
         for member in tar:

@@ -1,4 +1,4 @@
-"""Make vegeta's command lines, which also convert its results to lines of text."""
+"""Make the command lines with which vegeta runs loads and converts the results to lines of text."""
 
 import base64
 import json
@@ -23,9 +23,9 @@ WARM_UP = "warm-up.bin"
 
 
 def measured(cell: Cell, shot: Shot, files: Files, _output: Output, load_part: LoadPart) -> Command:
-    """Return the command of a load.
+    """Return the command with which vegeta runs a load, or only `load_part` of the load.
 
-    Only vegeta can read its results, so they are converted to lines of text after the load.
+    Only vegeta can read vegeta's results, so vegeta converts the results to text after the load.
     """
     samples = files[SAMPLES]
     tool = str(shot.tool)
@@ -38,7 +38,7 @@ def measured(cell: Cell, shot: Shot, files: Files, _output: Output, load_part: L
 
 
 def warm_up(cell: Cell, shot: Shot, files: Files) -> Command:
-    """Return the command of the warm-up, which has the rate of the load."""
+    """Return the command of the warm-up, which has the same rate as the load."""
     return _attack(shot, cell.rates_rps[0], cell.warmup_s, cell.sockets, files[WARM_UP])
 
 

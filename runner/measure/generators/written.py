@@ -110,11 +110,15 @@ class _Load:
     end_s: float
     """When the scenario's last stage ends, in seconds since the test began."""
     iterations: float
-    """Number of iterations of the scenario; 0 if its users repeat iterations for a given time."""
+    """Number of iterations of the scenario.
+
+    0 if the scenario's users repeat iterations for a given time, because the number is then
+    unknown.
+    """
 
     @classmethod
     def of(cls, scenario: Mapping[str, Any], most_users: int) -> "_Load":
-        """Return the load of a scenario; if it is an open load, it has up to `most_users` users."""
+        """Return the load of a scenario; an open load gets `most_users` as its number of users."""
         executor = scenario["executor"]
         stages = scenario.get("stages") or ()
         lasts_s = seconds_of(scenario.get("duration"))
@@ -136,10 +140,11 @@ class _Load:
 
 
 def _begun(scenario: Mapping[str, Any], lasts_s: float) -> float:
-    """Return the sum of rate times duration (in seconds) over the stages of an open scenario.
+    """Return the sum, over the stages of an open scenario, of mean rate times duration in seconds.
 
-    The caller divides this sum by the rate's unit of time, which gives the number of arrivals.
-    Within a stage the rate rises or falls linearly.
+    The mean of a stage's first and last rate is used, because the rate changes linearly within a
+    stage. The rates have the scenario's own unit of time. So the caller divides the sum by this
+    unit (in seconds), which gives the number of arrivals.
     """
     if scenario["executor"] == "constant-arrival-rate":
         return float(scenario["rate"]) * lasts_s

@@ -19,7 +19,10 @@ TIMEOUT_S = 10
 
 
 def measured(cell: Cell, shot: Shot, files: Files, _output: Output, load_part: LoadPart) -> Command:
-    """Return the command of a load, or of the part of a load that one of several wrk runs."""
+    """Return the command with which wrk runs a load; raise LabError if the load has no duration.
+
+    If several generators share the load, the command runs only `load_part`.
+    """
     if not isinstance(cell.shape, ForTime):
         raise LabError(
             f"wrk can load only for a given time, but {cell.cell_id} has no duration: give the "
@@ -29,7 +32,7 @@ def measured(cell: Cell, shot: Shot, files: Files, _output: Output, load_part: L
 
 
 def warm_up(cell: Cell, shot: Shot, files: Files) -> Command:
-    """Return the command of the warm-up, a closed load."""
+    """Return the command of the warm-up, which is a closed load."""
     return _command(cell, shot, files[RESULT], cell.warmup_s)
 
 
