@@ -262,7 +262,7 @@ class DockerHost:
 
 
 class DockerEngine:
-    """Start servers and databases as containers that use the host's network.
+    """An engine that starts servers and databases as containers in the host's own network.
 
     A container with a network of its own would need a published port. Connections to such a port
     pass through Docker's userland proxy, which would distort the measurement.

@@ -2,9 +2,9 @@
 
 The kernel's PM QoS interface is the file /dev/cpu_dma_latency, to which a process writes the
 longest tolerable wake-up latency, as a 32-bit number of microseconds
-(Documentation/power/pm_qos_interface.rst). With 0, idle CPUs poll instead of sleeping. The setting
-lasts while the process has the file open. So it ends with the process, even if the process is
-killed.
+(Documentation/power/pm_qos_interface.rst). If this number is 0, idle CPUs poll instead of sleeping.
+The setting lasts while the process has the file open. So the setting ends with the process, even if
+the process is killed.
 """
 
 import contextlib
@@ -25,9 +25,10 @@ NO_STATES = (
     "no idle states that the lab could choose"
 )
 WATCHED_S = 0.2
-"""The lab observes for this long whether CPUs still sleep.
+"""The lab observes for this long whether CPUs still enter sleep states.
 
-An idle CPU wakes several times in this time. So if it then sleeps again, the lab notices.
+An idle CPU wakes several times in this time. If the CPU goes back to sleep each time, the lab
+notices that the CPU still sleeps.
 """
 
 

@@ -62,7 +62,10 @@ class Lab:
 
     @cached_property
     def _processes(self) -> ProcessEngine:
-        """The engine of the servers that a campaign runs as plain processes beside containers."""
+        """The engine for those servers that a campaign runs as plain processes.
+
+        The campaign's other servers may run in containers.
+        """
         return ProcessEngine(self.ledger, "as the campaign asks for")
 
     @property
@@ -169,10 +172,12 @@ def _signals() -> Iterator[None]:
 def _engine(
     choice: EngineChoice, book: Ledger, apis: Sequence[UserApi], reaped: list[str]
 ) -> Iterator[Engine]:
-    """Yield the engine that the user chose, or the best one that is available.
+    """Yield the engine that starts the servers.
 
-    If it is a Docker engine, remove the containers of dead runs that no ledger lists, and add their
-    names to `reaped`.
+    If the servers run already, yield an AttachedEngine. Otherwise yield the engine that the user
+    chose. If the user chose `auto`, yield a DockerEngine if Docker answers, or else a
+    ProcessEngine. With a DockerEngine, also remove the containers of dead runs that no ledger
+    lists, and add a description of each removed container to `reaped`.
     """
     if any(api.url is not None for api in apis):
         yield AttachedEngine(apis)
@@ -205,7 +210,7 @@ def _engine(
 
 
 def clean_up() -> list[str]:
-    """Remove temporary folders of dead runs and everything that their ledgers list.
+    """Remove everything that the ledgers of dead runs list, and the temporary folders of dead runs.
 
     Return a description of each removed thing.
     """

@@ -32,15 +32,18 @@ _TYPES = {
 }
 """Types of those columns of resources.parquet that contain other values than whole numbers."""
 Sampled = tuple[Mapping[str, Sequence[Any]], Mapping[str, Subject], Clock]
-"""The rows of a sampler by column, the names under which the sampler's subjects are stored, and the
-clock of the sampler's host.
+"""The rows of one sampler, as needed to store them.
+
+The first element contains the sampler's rows, as one list of values per column. The second element
+contains the name under which each subject of the sampler is stored. The third element is the clock
+of the sampler's host.
 """
 
 
 def write_rows(parts: Sequence[Sampled], out: Path) -> None:
-    """Write to `out` (resources.parquet) the rows of those subjects that have a name.
+    """Write the rows of one or more samplers to `out` (resources.parquet).
 
-    Times by another host's clock are converted to times by this machine's clock.
+    Rows of a subject are left out if `parts` contains no name for the subject. Times by another host's clock are converted to times by this machine's clock.
     """
     tables = []
     for sampled, names, clock in parts:
@@ -162,9 +165,9 @@ class Watchers:
     def begin(
         self, site: Site, subject: str, server: Server, running: Running, shot: Shot, hz: float
     ) -> None:
-        """Start polling a server's /stats, and probing it with `shot` at `hz` requests per second.
+        """Start to poll a server's /stats, and to probe the server `hz` times per second with `shot`.
 
-        With `hz` = 0, do not probe the server.
+        Do not poll a server that does not implement /stats. Do not probe if `hz` is 0.
         """
         if site in self.samplers and "stats" in server.implements:
             self._polling = self.samplers[site]
@@ -242,8 +245,8 @@ class GeneratedByAll:
 def generate(bench: Bench, loads: Sequence[Job], watchers: Watchers | None) -> GeneratedByAll:
     """Run the loads of all generators to their end. The loads begin at the same instant.
 
-    Return the loads' results, and the facts of the network between the hosts. If a generator fails,
-    wait until all generators have ended and then raise its error.
+    Return the loads' results, and the facts of the network between the hosts. If generators fail,
+    wait until all generators have ended, and then raise the error of the first one that failed.
     """
     sites = bench.sites
     for site in sites.all:

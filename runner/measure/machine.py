@@ -61,7 +61,8 @@ def ephemeral_ports(root: Path = ROOT) -> tuple[int, int]:
 def _smt_siblings(cpus: list[int], root: Path) -> list[list[int]]:
     """Return groups of CPUs that are hardware threads of the same core.
 
-    Only the given CPUs are considered. A CPU is left out if none of the others belongs to its core.
+    Only the given CPUs are considered. A CPU is left out if no other given CPU belongs to the same
+    core.
     """
     cores = set()
     for cpu in cpus:

@@ -86,8 +86,8 @@ class Kills:
     def since(self, before: Kills) -> int | None:
         """Return the number of kills since `before`; None if the number is unknown.
 
-        Count the kills in the group or, if the group was removed with its server, on the whole
-        machine.
+        Count the kills in the server's group. But if the server has no group of its own, or if the
+        group was removed with the server, count the kills on the whole machine.
         """
         for now, then in ((self.group, before.group), (self.machine, before.machine)):
             if now is not None and then is not None:
@@ -96,7 +96,10 @@ class Kills:
 
 
 def kills(pid: int) -> Kills:
-    """Read how many processes the kernel has killed, in the memory group of `pid` and in total."""
+    """Read how many processes the kernel has killed for lack of memory.
+
+    Count them in the memory group of `pid`, and on the whole machine.
+    """
     folder = _group_of(pid)
     files = (folder / "memory.events", folder / "memory.oom_control") if folder is not None else ()
     return Kills(_counted(b"oom_kill ", *files), _counted(b"oom_kill ", Path("/proc/vmstat")))

@@ -32,7 +32,10 @@ class _Calls(SSHConnectionPool):
 
 
 class OverSsh(SSHHTTPAdapter, Abandonable):
-    """An ssh connection that ends when its host is lost, and that can be abandoned."""
+    """An ssh connection to an engine.
+
+    The kernel ends the connection if the engine's host is lost. `abandon` ends it immediately.
+    """
 
     ssh_client: Any
     ssh_params: Any

@@ -259,9 +259,10 @@ class Schedule:
             self._end(connection.row)
 
     def _receive(self, descriptor: int) -> None:
-        """Read from a connection that is ready: an answer, or a step of connecting.
+        """Read the answer from a connection that is ready to be read.
 
-        If the connection is idle and the server has closed its side, close the other side, too.
+        If the connection is not established yet, take the next step of connecting instead. If the
+        connection is idle and the server has closed it, close the probe's side, too.
         """
         idle = self._idle.get(descriptor)
         if idle is not None:

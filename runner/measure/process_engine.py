@@ -55,7 +55,7 @@ class Pinned:
         return self.popen.pid
 
     def limit(self, cores: float) -> None:
-        """Limit the program, by a quota, to the CPU time of this many cores from now on.
+        """Limit the program, by a quota, to the CPU time of `cores` cores from now on.
 
         Raise LabError if the quota cannot be set.
         """
@@ -314,11 +314,12 @@ def _signal(tree: Sequence[psutil.Process], number: signal.Signals) -> None:
 
 
 def _unprivileged(folder: Path) -> list[str]:
-    """Return the prefix of a command that lets root run the command as another user.
+    """Return words to put before a command, so that the command does not run as root.
 
-    The prefix is needed because PostgreSQL refuses to run as root. It is empty if the lab does not
-    run as root. The other user, `postgres` or `nobody`, becomes the owner of `folder` and of the
-    files in it.
+    The words are needed because PostgreSQL refuses to run as root. They make the command run as the
+    user `postgres` or, if there is no such user, as `nobody`. This user becomes the owner of
+    `folder` and of the files in it. If the lab does not run as root, return an empty list and
+    change no owner. Raise LabError if neither user exists.
     """
     if os.geteuid() != 0:
         return []

@@ -93,9 +93,9 @@ class Memory:
         self._files: dict[int, tuple[KeptFile, KeptFile]] = {}
 
     def at(self, mono_ns: int) -> MemoryUse:
-        """Read the processes that are due at an instant; return the last complete result.
+        """Read the processes whose turn it is at `mono_ns`; return the result of the last full pass.
 
-        Errors that `pids` raises are not caught.
+        Errors of the function `pids` are not caught.
         """
         at_once = self._every_ns == 0 or self._listed_ns is None
         if not next(self._pass, False) and mono_ns >= self._due_ns:

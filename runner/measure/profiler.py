@@ -29,8 +29,9 @@ RIGHTS = ("SYS_ADMIN", "SYS_PTRACE", "SYS_CHROOT", "SYSLOG", "DAC_READ_SEARCH")
 - SYS_ADMIN: to observe processes of other users, and to enter the mount namespace of a server's
   container. To observe processes, PERFMON would suffice, but engines before Docker 23 do not know
   PERFMON.
-- SYS_CHROOT: to enter that mount namespace, which needs both capabilities. Only inside the
-  namespace does perf find the server's program, and so the names of the program's functions.
+- SYS_CHROOT: to enter that mount namespace, which needs both SYS_ADMIN and SYS_CHROOT. perf must
+  enter the namespace, because only there does perf find the server's program, which contains the
+  names of the program's functions.
 - SYS_PTRACE: to read which files a process of another user has mapped.
 - SYSLOG: to read the addresses of the kernel's functions, which the kernel otherwise shows as 0.
 - DAC_READ_SEARCH: to read the tracing folder, and a program that only its user may read.

@@ -113,8 +113,8 @@ MISSING = -1
 MEMORY_NS = 240_000_000
 """A tick reads memory and threads again only if the last values are at least this old.
 
-So memory and threads are read at every fifth tick of 50 ms. The age is a little less than 250 ms,
-because a tick may come a little early.
+So memory and threads are read at every fifth tick of 50 ms. This limit is a little less than the
+250 ms of five ticks, because a tick may come a little early.
 """
 
 
@@ -198,10 +198,10 @@ class _Watch:
             )
 
     def _scheduling(self, subject: str) -> Scheduling:
-        """Read the threads of a subject, and return their values.
+        """Read how long the threads of a subject ran, and how long they waited for a CPU.
 
-        All values are None if the threads of this subject are not watched, or if the subject has
-        ended.
+        All values are None if the sampler does not watch the threads of this subject, or if the
+        subject has ended.
         """
         threads = self._threads.get(subject)
         if threads is None:

@@ -108,7 +108,8 @@ class Site:
     def counters(self) -> Counters:
         """Return the kernel's counters.
 
-        If a server's /stats cannot be used, or must not be used, these are the only counters.
+        The server's own counters (`requests` and `connections`) are None, because this method does
+        not ask the server.
         """
         return Counters(
             None, None, counters.tcp_counters()["PassiveOpens"], counters.dropped_packets()
@@ -197,11 +198,12 @@ class Site:
         return files
 
     def load(self, load: Job, sampler: Ask | None) -> Callable[[], Loaded]:
-        """Return a function that waits for the end of a load and fetches its files.
+        """Return a function that waits until a load has ended, and then fetches the load's files.
 
-        The load starts now (on another host), or when the function is called (on this machine).
-        `sampler`, which runs on the same site, watches the generator from its first instruction on.
-        The function raises LabError if the generator exceeded its time limit and was killed.
+        On another host, the load starts now. On this machine, the load starts only when the
+        function is called. `sampler`, which runs on the same site, watches the generator from the
+        generator's first instruction on. The function raises LabError if the generator exceeded its
+        time limit and was killed.
         """
         return lambda: self._generate(load, sampler)
 

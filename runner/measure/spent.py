@@ -1,8 +1,8 @@
 """Read cumulative counts of a server's processes: CPU time, context switches and page faults.
 
 The counts are read before and after a load, so that reading costs nothing during the load. The
-difference is what the server spent on the load. It lacks the context switches of threads that end
-during the load.
+difference is what the server spent on the load. But context switches of threads that end during the
+load are missing from the difference.
 """
 
 from collections.abc import Sequence

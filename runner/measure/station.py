@@ -308,7 +308,7 @@ def answer(station: Station, line: str) -> str:
 def _read(requests: "queue.SimpleQueue[str | None]", lease: Silence, over: threading.Event) -> None:
     """Put the runner's requests into the queue; when the input ends, put None and set `over`.
 
-    Each line from the runner renews the lease, even while a load runs.
+    Each line from the runner ends the silence that `lease` measures, even while a load runs.
     """
     for line in sys.stdin:
         lease.heard()
@@ -319,10 +319,10 @@ def _read(requests: "queue.SimpleQueue[str | None]", lease: Silence, over: threa
 
 
 def _guard(station: Station, lease: Silence, over: threading.Event) -> NoReturn:
-    """Wait until the lease or the input ends; then kill everything and end this process.
+    """Wait until the input ends, or the runner is silent for LEASE_S; then kill everything.
 
-    When the input ends, the main thread first gets LOOK_S to end the process in an orderly way. It
-    cannot do so while a load runs.
+    This also ends this process. When the input ends, the main thread first gets LOOK_S to end the
+    process in an orderly way, which the main thread cannot do while a load runs.
     """
     while lease.seconds() <= LEASE_S:
         if over.wait(LOOK_S):
@@ -338,7 +338,7 @@ def _say_alive(say: Callable[[str], None]) -> NoReturn:
 
 
 def main() -> None:
-    """Answer requests until the input ends, the lease ends, or a signal comes.
+    """Answer requests until the input ends, the runner is silent for LEASE_S, or a signal comes.
 
     The command line may contain a number of seconds, after which SIGALRM ends the station.
     """

@@ -38,9 +38,9 @@ ANSWER_S = 60.0
 LOAD_S = 40.0
 """For a load, a station may need this time in addition to the generator's own time limit."""
 OBSERVED_S = 200.0
-"""A station must end perf and write its samples as text within this time.
+"""A station must end perf and write perf's samples as text within this time.
 
-The limits in perf.py are shorter.
+The time is longer than the time limits in perf.py, so that an error of perf is reported first.
 """
 LOOK_S = 0.25
 """Interval at which a wait for an answer checks whether a host was lost."""
@@ -204,7 +204,7 @@ class StationClient(Site):
         return found["done"]
 
     def _ended(self) -> CannotGoOnError:
-        """Give up the host, because its station has ended; return the error."""
+        """Give up the host, because its station has ended; return the error to be raised."""
         self._vigil.lose(self._channel)
         last = self._channel.complaint.decode(errors="replace").strip().splitlines()[-1:]
         said = f" Its station's last message: {last[0][:200]}" if last else ""

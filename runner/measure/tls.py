@@ -42,7 +42,10 @@ OF_WRONG_CERTIFICATE = (
 """
 HTTP_2_BEGIN = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 EMPTY_SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""A SETTINGS frame without settings. Each side of an HTTP/2 connection first sends such a frame."""
+"""A SETTINGS frame that contains no settings.
+
+The first frame that each side of an HTTP/2 connection sends is a SETTINGS frame.
+"""
 TIMEOUT_S = 5.0
 ALERT_S = 0.2
 """After a handshake, wait this long for an alert that the server wants a client's certificate.

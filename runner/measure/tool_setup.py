@@ -97,7 +97,7 @@ def _run(name: str, report: Callable[[Step], None]) -> None:
 
 @contextlib.contextmanager
 def _group(command: Sequence[str], tools: Path) -> Iterator[subprocess.Popen[str]]:
-    """Yield a program in a process group of its own, which ends with the context."""
+    """Start a program in a process group of its own; on leaving, end the whole group."""
     process = subprocess.Popen(
         command,
         env={**os.environ, "BENCH_TOOLS": str(tools)},

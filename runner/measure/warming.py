@@ -27,19 +27,20 @@ The number is larger than LEAST_PROBED by two, because the first and the last re
 outside of the load.
 """
 FEWEST_DUE_IN_SLICES = 2 * LEAST_PROBED
-"""The same limit as FEWEST_DUE, but for a load that is divided into slices.
+"""Used in place of FEWEST_DUE for a load that is divided into slices.
 
-This limit is higher, because a request may fall outside of the load at each end of each slice.
+At least this many of the probe's requests must be due in all slices together. The number is larger
+than FEWEST_DUE, because a request may fall outside of the load at each end of each slice.
 """
 FEWEST_USERS = 20
 USERS_FOR_A_SECOND = 400
-"""Up to this rate, in requests/s, an open load gets at least as many users as requests per second.
+"""Up to this rate, in requests/s, an open load gets at least one user for each request per second.
 
-So there are enough users even if an answer takes a second.
+So there are enough users even if every answer takes a second.
 """
 MOST_USERS = 5000
 # The warm-up shows how long an iteration takes, and so how many users the offered rate keeps busy.
-# A load gets this many times as many users.
+# This number of users is multiplied by ROOM, because iterations take longer under load.
 ROOM = 2.0
 
 
@@ -141,7 +142,7 @@ def users_of(cell: Cell, warmed: WarmedUp) -> int | None:
     Return None for any other load. By Little's law, the number of busy users is the rate times the
     duration of an iteration. Response times rise under load, so return ROOM times the number of
     busy users. At a rate of up to USERS_FOR_A_SECOND, return at least as many users as are needed
-    if every answer takes a second.
+    if every answer takes a second. The result is at least FEWEST_USERS and at most MOST_USERS.
     """
     runs_scripts = TRAITS[cell.tool].runs_scripts
     if not runs_scripts or cell.shape.users is not None or not cell.rates_rps:

@@ -1,4 +1,4 @@
-"""Make the command lines with which vegeta runs loads and converts the results to lines of text."""
+"""Make the command lines with which vegeta runs loads and converts the results to text."""
 
 import base64
 import json

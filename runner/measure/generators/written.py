@@ -140,11 +140,11 @@ class _Load:
 
 
 def _begun(scenario: Mapping[str, Any], lasts_s: float) -> float:
-    """Return the sum, over the stages of an open scenario, of mean rate times duration in seconds.
+    """Return the sum of mean rate times duration (in seconds) over the stages of an open scenario.
 
-    The mean of a stage's first and last rate is used, because the rate changes linearly within a
-    stage. The rates have the scenario's own unit of time. So the caller divides the sum by this
-    unit (in seconds), which gives the number of arrivals.
+    The rate changes linearly within a stage, so a stage's mean rate is the mean of its first and
+    last rate. The rates have the scenario's own unit of time. So the caller divides the sum by this
+    unit, which gives the number of arrivals.
     """
     if scenario["executor"] == "constant-arrival-rate":
         return float(scenario["rate"]) * lasts_s
