@@ -183,7 +183,10 @@ def tls_of(api: UserApi) -> Tls | None:
 
 
 def _resolved(path: str | None) -> str | None:
-    """Return the absolute path of a path relative to the lab's root; None if there is no path."""
+    """Return `path`, which is relative to the lab's root, as an absolute path.
+
+    Return None if `path` is None.
+    """
     return None if path is None else str((lab_root() / path).resolve())
 
 

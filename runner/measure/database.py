@@ -184,9 +184,9 @@ def _connect(running: RunningDatabase, password: str) -> psycopg.Connection[tupl
 def _connected(
     running: RunningDatabase, password: str, log: Path
 ) -> psycopg.Connection[tuple[Any, ...]]:
-    """Return a connection as soon as the database answers.
+    """Wait until the database answers, and return a connection to it.
 
-    Raise LabError if the database ends, or if it has not answered after READY_WITHIN_S.
+    Raise LabError if the database ends, or if it does not answer within READY_WITHIN_S.
     """
     import psycopg  # noqa: PLC0415 - see above
 

@@ -129,8 +129,9 @@ class Engine(Protocol):
 def free_port(address: str = LOOPBACK) -> int:
     """Return a port that was free just now at `address`, which is an address of this machine.
 
-    The port is below the kernel's range of ports for outgoing connections. So a client of a
-    close-mode load can neither take this port nor connect to itself.
+    The port is below the kernel's range of ports for outgoing connections. So no outgoing
+    connection of a client gets this port before the server listens there, and no client connects to
+    itself.
     """
     low = max(ephemeral_ports()[0], 12_000)
     for _ in range(200):
@@ -299,7 +300,7 @@ def wait_ready(
 
 
 def waiting(name: str, running: Running, log: Path, deadline_s: float) -> Iterator[float]:
-    """Yield the remaining seconds repeatedly until the deadline.
+    """Yield the seconds that remain until the deadline, again and again, and stop at the deadline.
 
     Raise LabError if the server ends.
     """

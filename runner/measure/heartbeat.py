@@ -1,8 +1,9 @@
 """Signs of life between the runner and its stations, in both directions, and their deadlines.
 
 If a host's network link is down, its connections are not reset. So only silence shows that a host
-is lost. The runner gives up a host after a silence of LOST_S. A station ends everything that it
-watches after a silence of LEASE_S, which is longer, so that the runner always gives up first.
+is lost. After a silence of LOST_S, the runner gives up the host. After a silence of LEASE_S, a
+station ends everything that the station watches. LEASE_S is longer than LOST_S, so that the runner
+always gives up first.
 """
 
 import contextlib

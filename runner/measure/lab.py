@@ -176,8 +176,9 @@ def _engine(
 
     If the servers run already, yield an AttachedEngine. Otherwise yield the engine that the user
     chose. If the user chose `auto`, yield a DockerEngine if Docker answers, or else a
-    ProcessEngine. With a DockerEngine, also remove the containers of dead runs that no ledger
-    lists, and add a description of each removed container to `reaped`.
+    ProcessEngine. Before yielding a DockerEngine, remove the containers of dead runs that no ledger
+    lists, and add a description of each removed container to `reaped`. Raise LabError if the user
+    chose `docker`, but no Docker engine answers.
     """
     if any(api.url is not None for api in apis):
         yield AttachedEngine(apis)

@@ -43,7 +43,8 @@ of the sampler's host.
 def write_rows(parts: Sequence[Sampled], out: Path) -> None:
     """Write the rows of one or more samplers to `out` (resources.parquet).
 
-    Rows of a subject are left out if `parts` contains no name for the subject. Times by another host's clock are converted to times by this machine's clock.
+    The rows of a subject are left out if `parts` contains no name for the subject. Times by another
+    host's clock are converted to times by this machine's clock.
     """
     tables = []
     for sampled, names, clock in parts:
@@ -165,7 +166,7 @@ class Watchers:
     def begin(
         self, site: Site, subject: str, server: Server, running: Running, shot: Shot, hz: float
     ) -> None:
-        """Start to poll a server's /stats, and to probe the server `hz` times per second with `shot`.
+        """Start to poll a server's /stats, and to probe it with `shot`, `hz` times per second.
 
         Do not poll a server that does not implement /stats. Do not probe if `hz` is 0.
         """

@@ -34,7 +34,8 @@ class _Calls(SSHConnectionPool):
 class OverSsh(SSHHTTPAdapter, Abandonable):
     """An ssh connection to an engine.
 
-    The kernel ends the connection if the engine's host is lost. `abandon` ends it immediately.
+    The kernel ends the connection soon after the engine's host is lost. `abandon` ends the
+    connection immediately.
     """
 
     ssh_client: Any

@@ -37,7 +37,7 @@ Securing = Callable[[socket.socket], ssl.SSLSocket]
 
 
 class Connection:
-    """A connection to the server that is kept open, with at most one request under way.
+    """A connection to the server, which is kept open and has at most one request under way.
 
     The probe does not block while it connects, which includes the TLS handshake. So if a server
     drops the first SYN, only one request is late by a second, not all requests that are due in that

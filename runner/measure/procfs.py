@@ -93,7 +93,7 @@ class Memory:
         self._files: dict[int, tuple[KeptFile, KeptFile]] = {}
 
     def at(self, mono_ns: int) -> MemoryUse:
-        """Read the processes whose turn it is at `mono_ns`; return the result of the last full pass.
+        """Read the processes whose turn it is at `mono_ns`; return the last complete result.
 
         Errors of the function `pids` are not caught.
         """

@@ -198,7 +198,7 @@ class _Watch:
             )
 
     def _scheduling(self, subject: str) -> Scheduling:
-        """Read how long the threads of a subject ran, and how long they waited for a CPU.
+        """Read how long a subject's threads ran and waited, and whether the subject is stopped.
 
         All values are None if the sampler does not watch the threads of this subject, or if the
         subject has ended.

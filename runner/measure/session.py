@@ -343,8 +343,8 @@ def _write_sampled(
 ) -> None:
     """Write the samples of a server, and of all other subjects of its load, to files.
 
-    For each generator on another host than the server's, also write a file with the samples of that
-    whole host.
+    For each generator on another host than the server's, also write a file with the samples of the
+    generator, of the sampler on that host, and of the whole host.
     """
     common: dict[str, Subject] = {"host": "host", "sampler": "sampler", "generator": "generator"}
     parts = []

@@ -1,7 +1,7 @@
 """Connect by TLS to a server that already runs, and say why such a server cannot be used.
 
-k6 verifies certificates as Go does. The contexts here do the same, so that k6 and the probe accept
-the same certificates.
+k6 verifies certificates as Go does. The probe's TLS connections do the same, so that k6 and the
+probe accept the same certificates.
 """
 
 import contextlib
@@ -281,7 +281,8 @@ def speaks_plain_http_2(address: tuple[str, int]) -> bool:
             head = channel.recv(len(EMPTY_SETTINGS), socket.MSG_WAITALL)
     except OSError:
         return False
-    # A frame begins with its length (3 bytes), type, flags and stream. Only the length may differ.
+    # A frame begins with its length (3 bytes), type, flags and stream. The server's frame may have
+    # another length than EMPTY_SETTINGS, because the server's frame may contain settings.
     return head[3:] == EMPTY_SETTINGS[3:]
 
 

@@ -97,7 +97,10 @@ def _run(name: str, report: Callable[[Step], None]) -> None:
 
 @contextlib.contextmanager
 def _group(command: Sequence[str], tools: Path) -> Iterator[subprocess.Popen[str]]:
-    """Start a program in a process group of its own; on leaving, end the whole group."""
+    """Start a program in a process group of its own.
+
+    If the program still runs on leaving, end the whole group.
+    """
     process = subprocess.Popen(
         command,
         env={**os.environ, "BENCH_TOOLS": str(tools)},

@@ -135,7 +135,7 @@ class Generator:
 def shot_of(
     workload: Workload, tool: Path, running: Running, tag: str, *, probing: bool = False
 ) -> Shot:
-    """Return the request of a load or, if `probing`, of the probe.
+    """Return the request that a load sends or, if `probing`, the request that the probe sends.
 
     `tag` replaces `{tag}` in the request's body.
     """

@@ -153,7 +153,7 @@ def _command(
     )
     env = {"TARGET_URL": shot.url, "METHOD": shot.method, "BODY": shot.body, "MODE": cell.mode}
     env |= {"SCENARIO": json.dumps(scenario), **shot.more, **collector}
-    env["HOME"] = str(folder)  # so that k6 finds no configuration file, whatever the machine
+    env["HOME"] = str(folder)  # so that k6 does not read the user's configuration file
     return Command(argv, env, timeout_s)
 
 

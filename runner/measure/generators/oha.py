@@ -2,7 +2,8 @@
 
 This module relies on these facts of oha's source (src/client.rs, src/db.rs, src/lib.rs of 1.16):
 
-- With `-z` and `-w`, a load ends once the requests in flight are answered.
+- `-z` sets the duration of a load. With `-w`, oha then waits until the requests in flight are
+  answered.
 - With `-q`, oha schedules each request at a time that is counted from oha's start. The time is in
   whole milliseconds, because that is the resolution of tokio's timer. The next free connection
   sends the request. A connection is opened only when it has to send its first request.
