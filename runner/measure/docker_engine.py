@@ -31,7 +31,7 @@ OFFICIAL_POSTGRES = "postgres:15-bookworm"
 DATABASE = "database.postgres"
 """Name of the database's image and containers.
 
-It cannot be the name of a server, because no server's name contains a dot.
+No server has the same name, because this name contains a dot and servers' names contain no dot.
 """
 
 

@@ -39,8 +39,8 @@ class Running:
     stop: Callable[[], int | None]
     """Function that ends the server and returns its exit code.
 
-    It sends SIGTERM and, if the server still runs after 2 s, SIGKILL. If the lab may not end this
-    server, it does nothing and returns None.
+    The function sends SIGTERM and, if the server still runs after 2 s, SIGKILL. If the lab may not
+    end this server, the function does nothing and returns None.
     """
     _: KW_ONLY
     address: str = LOOPBACK

@@ -36,7 +36,8 @@ from runner.store import replacing
 PATIENCE_S = 60.0
 """An instrument must answer within this time.
 
-It normally answers within milliseconds, and within a second if the sampler returns all its rows.
+Instruments normally answer within milliseconds. Only the sampler's last answer, which contains all
+rows, may take a second.
 """
 REACH_S = 4.0
 """A connection must be established within this time.

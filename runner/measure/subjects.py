@@ -170,8 +170,8 @@ Source = CgroupSubject | ProcessSubject | HostSubject
 """Source of a subject's counters.
 
 The name of the source is stored in each row. The method `read` raises OSError if the subject no
-longer exists. It reads CPU counters each time, but memory and threads only if their last values are
-older than `memory_ns`.
+longer exists. Each call of `read` reads the CPU counters, but it reads memory and threads only if
+the last values of memory and threads are older than `memory_ns`.
 """
 
 

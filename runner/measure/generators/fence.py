@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 from runner.measure.engine import LOOPBACK, Running
 
 FENCE = {"K6_AUTO_EXTENSION_RESOLUTION": "false"}
-"""Environment variable with which the k6 that the lab starts runs every script itself.
+"""Environment variable that forbids k6 to let another k6 program run a script.
 
 By default, if a script imports an extension (k6/x), k6 obtains another k6 program that contains the
-extension, and lets that other program run the script.
+extension, and lets that program run the script.
 """
 ALL_4 = IPv4Network("0.0.0.0/0")
 ALL_6 = IPv6Network("::/0")
