@@ -28,7 +28,10 @@ NO_CLOSED_LOAD_BY_K6 = (
     "This run has no sealed trial of a closed load by k6, which is what this page is about."
 )
 PERCENTILES = {"p50": "median", "p95": "p95", "p99": "p99"}
-"""Percentiles that generator and probe both measure, each with its name in sentences."""
+"""Percentiles that both the generator and the probe measure.
+
+Each percentile is mapped to the name that it has in sentences.
+"""
 SETTLED = 0.1
 """The steady part of a load begins after this share of the load's duration.
 
@@ -45,9 +48,10 @@ def trial_words(case: Case) -> str:
 
 
 def range_words(case: Case) -> str:
-    """Return the range of the generator's medians in all sealed trials of the case's cell.
+    """Return a sentence with the lowest and the highest median that the generator measured.
 
-    Return an empty text if fewer than two of these trials have a median.
+    The medians are the response times of all sealed trials in which the case's server ran under the
+    case's load. Return an empty text if fewer than two of these trials have a median.
     """
     alike = case.peers[case.peers["server"] == case.row["server"]]
     medians_ms = alike["latency_p50_ms"].dropna()
@@ -60,9 +64,9 @@ def range_words(case: Case) -> str:
 
 
 def _generator_ms(case: Case) -> dict[str, float]:
-    """Return the generator's percentiles in ms, by name.
+    """Return the generator's response times in ms, by the name of the percentile.
 
-    A percentile is NaN if the trial has too few requests beyond it.
+    A response time is NaN if the trial has too few requests for this percentile.
     """
     carried = 100 * carried_quantile(case.row["requests"])
     return {
@@ -87,9 +91,10 @@ def generator_said(case: Case) -> str:
 def probe_saw(case: Case) -> str:
     """Return a text that compares the probe's median with the generator's, over the same seconds.
 
-    If the generator's median is at least `TWICE` the probe's, a further sentence says that the rest
-    of the generator's median was not needed to get an answer from the server. If the trial had no
-    probe, or the load did not keep its connections, return a sentence that says so instead.
+    If the generator's median is at least twice as long as the probe's median, a further sentence
+    says that the difference was not needed to get an answer from the server. If the trial had no
+    probe, or the load did not keep its connections, there is no comparison: the returned sentence
+    gives this reason instead.
     """
     row = case.row
     tool = case.tool
@@ -197,7 +202,10 @@ def law_words(case: Case) -> str:
 
 
 def cpu_words(case: Case) -> str:
-    """Return a sentence that says what percentage of their CPUs server and generator used."""
+    """Return a sentence with the CPU use of the server and the CPU use of the generator.
+
+    Each value is a percentage of the CPU that the server, or the generator, was given.
+    """
     used = {
         side: 100 * float(case.row[f"{side}_cpu_mean_pct"]) / case.given(side)
         for side in ("server", "generator")
@@ -216,10 +224,10 @@ def cpu_words(case: Case) -> str:
 def servers_table(case: Case) -> pd.DataFrame:
     """Return a table of all servers of the run under the case's load, as texts.
 
-    The values are means of the compared trials. Two columns are equal because of Little's law: the
-    mean response time, and the number of users divided by the rate. The table also contains the
-    probe's median and the CPU time per request, which the law does not determine. A quantity that
-    is unknown for all servers has no column.
+    The values are means of the compared trials. One column contains the mean response time, and
+    another the number of users divided by the rate. According to Little's law, these two columns
+    are equal. The table also contains the probe's median and the CPU time per request, which the
+    law does not determine. A quantity that is unknown for all servers has no column.
     """
     rows = []
     for server, trials in compared(case.tables, case.peers).groupby("server", sort=True):
@@ -264,14 +272,17 @@ LACKED = "the run did not have that much"
 
 @dataclass(frozen=True)
 class Weighed:
-    """The words that the page prints for a column of the trials that influences the verdict."""
+    """The words that the page prints for the values of one column of the table of trials.
+
+    The values of this column influence the verdict.
+    """
 
     name: str
     unit: str
     below: str
     """What the page says about a value that is 0 or below the field `limit`."""
     beyond: str
-    """What the page says about any other value."""
+    """What the page says about a value that is neither 0 nor below the field `limit`."""
     limit: float = 0.0
 
 
@@ -303,10 +314,11 @@ WEIGHED = {
         "CPU of the probe", " % of a core", "what asking cost", "what asking cost"
     ),
 }
-"""The words for the values of some columns of the trials, by column.
+"""The words that the page prints for columns that influence the verdict. The keys are columns.
 
 CPU use of other programs counts only from 20 % of a core. Smaller values prove nothing, because the
-kernel counts CPU time in ticks. In 97 % of the trials in this repository, the value is below 20 %.
+kernel counts CPU time in ticks. In 97 % of the trials in this repository, other programs used less
+than 20 % of a core.
 """
 
 

@@ -92,9 +92,10 @@ def first_screen(tables: Tables) -> tuple[str, ...]:
 
     These findings are about the requests per second, the CPU time per request, and the response
     times at a rate that all servers sustain. If the run compares two servers, their requests per
-    second are compared under one load. If the run compares more servers, the finding gives the
-    range of each ratio over all loads, so that each pair of servers has only one range. If one of
-    these findings is missing, the next finding of the run takes its place.
+    second are compared under one load. If the run compares more servers, the finding gives only one
+    range for each pair of servers: the lowest and the highest ratio of their requests per second
+    over all loads. If one of these findings is missing, the next finding of the run takes its
+    place.
     """
     return tuple(each.sentence for each in _shown_first(tables))
 
@@ -148,8 +149,8 @@ def unknown(tables: Tables) -> tuple[str, ...]:
 
     The first sentences say how many sessions or blocks are left out. Then there is a sentence for
     each quantity that cannot be compared under some loads. If a server also ran under a second
-    label (A/A), a sentence says by which factor its two labels differed, because this difference is
-    noise.
+    label (A/A), a sentence gives the factor by which the rates under the two labels differed,
+    because this difference is noise.
     """
     found = ratios.frame(tables)
     said = _blocks_left_out_words(tables)
@@ -199,13 +200,16 @@ def _blocks_left_out_words(tables: Tables) -> list[str]:
 
 
 def known_ratios(tables: Tables) -> pd.DataFrame:
-    """Return the rows of `ratios.frame` that have a ratio, without the rows about yardsticks."""
+    """Return the rows of `ratios.frame` that have a ratio.
+
+    Rows about yardsticks, which are servers that only answer with fixed bodies, are left out.
+    """
     pairs = ratios.frame(tables)
     return pairs[~pairs["server"].isin(YARDSTICKS) & pairs["why"].eq("")]
 
 
 def best_known_load(known: pd.DataFrame, sealed: pd.DataFrame) -> Row | None:
-    """Return a trial of the load under which the servers are compared first.
+    """Choose the load under which a text compares the servers, and return a trial of this load.
 
     The load with the most ratios of requests/s is chosen. If several loads have equally many, a
     load with kept connections is preferred to others, and then the load whose number of connections
@@ -370,7 +374,7 @@ def over_loads(known: pd.DataFrame, quantity: Quantity) -> str:
 
 
 def _range_words(pairs: pd.DataFrame) -> str:
-    """Return the range of the pairs' ratios: `0.86 to 1.38`.
+    """Return the range of the pairs' ratios, for example `0.86 to 1.38`.
 
     If there is only one pair, return its ratio with the interval.
     """

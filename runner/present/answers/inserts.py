@@ -91,9 +91,9 @@ def _most(tables: Tables, closed: pd.DataFrame, sealed: pd.DataFrame) -> list[st
     """Return sentences that rank the servers by inserts per second under one load.
 
     Servers can be ranked under a load only if at least two of them were the limit in all their
-    trials. Of the loads for which this is true, the load with the highest rate is chosen. Further
-    sentences name the other loads under which servers can be ranked, and the loads under which they
-    cannot. The latter are named with the limits of their trials.
+    trials. Of the loads for which this is true, the load with the highest rate is chosen. A second
+    sentence names the other loads under which servers can be ranked. A last sentence names each
+    load under which servers cannot be ranked, with the limits of this load's trials.
     """
     loads = {
         str(load): rows for load, rows in closed[closed["trials"] > 0].groupby("load", sort=False)
@@ -194,10 +194,10 @@ class SmallestPool:
     size: float
     """Number of connections of the pool."""
     detectable: float
-    """The smallest ratio that the trials could detect between the fastest size and this size.
+    """The smallest ratio between two pool sizes that the trials could detect.
 
-    The ratio is the rate with the fastest size divided by the rate with this size. The value is 1
-    if this size is itself the fastest.
+    The ratio is the rate with the fastest pool size divided by the rate with the pool size `size`.
+    It is 1 if the pool size `size` is itself the fastest.
     """
 
 

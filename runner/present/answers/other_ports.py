@@ -1,4 +1,7 @@
-"""Report a script's requests to other ports, which are not included in rates and percentiles."""
+"""Report how many requests a script sent to other ports than the server's.
+
+Rates and percentiles do not include these requests.
+"""
 
 import pandas as pd
 

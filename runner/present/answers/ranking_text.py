@@ -112,9 +112,9 @@ def standing(tables: Tables, rows: pd.DataFrame, quantity: Quantity) -> Standing
 
 
 def times(found: Ratio, *, inverse: bool = False) -> str:
-    """Return a ratio with its interval: `×0.940 [0.931–0.949]`.
+    """Return the ratio of a first server to a second, with its interval: `×0.940 [0.931–0.949]`.
 
-    With `inverse`, return the ratio of the second server to the first.
+    With `inverse`, return the ratio of the second server to the first instead.
     """
     ends = (
         (1 / found.ratio, 1 / found.high, 1 / found.low)

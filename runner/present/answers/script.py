@@ -27,14 +27,14 @@ _TIMES = {
     "p99, ms": "latency_p99_ms",
 }
 MOST_SHOWN = 20
-"""A page shows at most this many endpoints of a trial; the run's table contains all endpoints."""
+"""A page shows at most this many endpoints of a trial, but the run's table contains all."""
 TAIL = 0.01
 """Share of a trial's requests that form its tail: the slowest 1 %."""
 CHANCE = 0.01
-"""Significance level of the statement that an endpoint makes the tail.
+"""Significance level of the test that decides if an endpoint causes a trial's tail.
 
-An endpoint can have many of the slowest requests by chance. The statement is made only if chance
-would cause this with a probability of at most this level.
+Many of the slowest requests may belong to one endpoint by chance. The page says that the endpoint
+makes the tail only if the probability of such a chance is at most this level.
 """
 
 
@@ -44,7 +44,10 @@ def has_script(tables: Tables) -> bool:
 
 
 def without_requests(tables: Tables) -> tuple[str, ...]:
-    """Return a sentence for each trial whose file contains no HTTP request, with the reason."""
+    """Return a sentence for each trial whose file contains metrics, but no HTTP request.
+
+    The sentence gives the reason, which is the trial's error.
+    """
     trials = tables.trials
     known = set(tables.of_script("metrics")["trial_id"]) - set(
         tables.of_script("endpoints")["trial_id"]
@@ -56,8 +59,9 @@ def without_requests(tables: Tables) -> tuple[str, ...]:
 def findings(tables: Tables) -> tuple[str, ...]:
     """Return a sentence for each trial that has several endpoints.
 
-    The sentence says which endpoint makes the tail, if the shares of the slowest 1 % of the
-    requests are known. It also names the endpoint with the most failed requests, if any failed.
+    The sentence says which endpoint makes the tail, if it is known to which endpoints the slowest
+    1 % of the requests belong. If any request failed, the sentence also names the endpoint with the
+    most failed requests.
     """
     said = []
     for trial_id, rows in _endpoints(tables).groupby("trial_id", sort=False):
@@ -129,7 +133,10 @@ def mixtures_table(tables: Tables, by: str) -> pd.DataFrame:
 
 
 def checks_table(tables: Tables) -> pd.DataFrame:
-    """Return the checks of each trial as texts, with the seconds in which they failed."""
+    """Return a table of the checks of each trial, as texts.
+
+    A row contains the first and the last second in which the check failed.
+    """
     rows = [
         {
             "trial": row["trial_id"],

@@ -135,7 +135,8 @@ def summarize(tables: Tables) -> pd.DataFrame:
     - `is_limited` is True if the server or the database had only a share of a core.
     - `server_bound` is True if the load was closed, the server was the limit of every trial, and
       the server is no calibration server. Throughput is ranked only if `server_bound` is True.
-    - `rank` is the rank by requests/s with its letters. It is empty if the server is not ranked.
+    - `rank` is the rank by requests/s, followed by letters. Servers that share a letter are tied.
+      `rank` is empty if the server is not ranked.
     """
     return _summarized(tables).copy()
 
@@ -201,9 +202,10 @@ def _summary(cell: pd.DataFrame, tails_ms: pd.Series[float]) -> dict[str, object
 def _ends_of(means: Mapping[str, Mean], compared: int) -> dict[str, float]:
     """Return the ends of the means' intervals, by column.
 
-    If too few trials have a value in a column, the mean in this column has minimum and maximum
-    instead of an interval. In a cell with enough trials, these ends are replaced by NaN, because
-    other columns have intervals, and a row must not contain both kinds of ends.
+    If too few trials have a value in a column, the ends of the mean in this column are the minimum
+    and the maximum of the values instead of an interval. If the cell has enough compared trials for
+    intervals in other columns, NaN replaces this minimum and maximum, because a row must not
+    contain both kinds of ends.
     """
     ends = {}
     for name, mean in means.items():
@@ -671,7 +673,8 @@ def _tail_error(tables: Tables) -> str:
     """Return a sentence on the uncertainty of p99 in the trial with the fewest requests.
 
     Only trials with enough requests to report a p99 are considered. Return an empty text if there
-    is no such trial, or if all of them have as many requests as MLPerf requires for a p99.
+    is no such trial, or if each of these trials has at least as many requests as MLPerf requires
+    for a p99.
     """
     trials = sealed_trials(tables.trials[tables.trials["tier"] != CALIBRATION])
     least = trials.loc[trials["requests"].map(carried_quantile) >= 0.99, "requests"].min()

@@ -21,7 +21,7 @@ def why_unknown(compared: pd.DataFrame) -> str:
     if unknown.empty:
         return ""
     # Group the trials by cause. A trial whose cause is not known to this version of the lab has an
-    # empty `verdict_cause`, so its rule takes the place of the cause.
+    # empty `verdict_cause`, so `verdict_rule` takes the place of the cause.
     kinds = unknown["verdict_cause"].mask(unknown["verdict_cause"].eq(""), unknown["verdict_rule"])
     kind, count = Counter(kinds).most_common(1)[0]
     reason = unknown.loc[kinds.eq(kind), "verdict_rule"].iloc[0] or NOT_RECORDED
