@@ -45,11 +45,11 @@ def advice(story: Story) -> list[Block]:
 def _best(tables: Tables, quantity: Quantity, rows: pd.DataFrame, need: str) -> str:
     """Return a sentence that recommends the servers that come first most often.
 
-    Only loads under which servers differ count. A server comes first under a load if no other
-    server is ahead of it. The servers that come first under the largest share of their loads are
-    recommended. A server is not recommended if it ran under less than half as many of these loads
-    as another server, because its share then rests on too few loads. Return an empty text if
-    servers differ under no load.
+    Only loads under which servers differ are considered. A server comes first under a load if no
+    other server is ahead of it. The servers that come first under the largest share of their loads
+    are recommended. A server is not recommended if another server ran under more than twice as many
+    of these loads, because the share of a server with so few loads is unreliable. Return an empty
+    text if servers differ under no load.
     """
     load_count = Counter[str]()
     first_count = Counter[str]()

@@ -74,7 +74,8 @@ def finding(story: Story) -> list[str]:
 
     If a generator measured its own queue, the first paragraph explains this, because it is the
     title of the post. The next paragraph gives the one ratio that readers may quote, with its
-    interval. If the run has neither, return the first findings of the report instead.
+    interval. If the run has data for neither paragraph, return the first findings of the report
+    instead.
     """
     queued = findings.two_clients(story.tables)
     ratio = findings.largest_ratio(story.tables)
@@ -184,10 +185,12 @@ def proof(case: Case | None) -> list[Block]:
 def answer_table(story: Story) -> list[Block]:
     """Return a note, and the table that the note explains, with a row for each server.
 
-    A row contains the server's rate and CPU time per request under one load, and how many times as
-    fast the base is. Its last column is the server's median response time under another load, which
-    offers a fixed rate. A server that ran only under the second load has no rate in its row, and
-    vice versa. A server that ran under neither load has no row, but the note names it.
+    A row contains the server's rate and CPU time per request under one load. One server is the base
+    of the comparison, and a further column says how many times as fast as each server the base is.
+    The last column contains the server's median response time under another load, which offers a
+    fixed rate. A server that did not run under the first load has no rate in its row. A server that
+    did not sustain the second load has no response time. A server for which both values are missing
+    has no row, but the note names it.
     """
     load = story.load
     if load is None:
@@ -244,12 +247,12 @@ class _Ahead:
 
     @property
     def heading(self) -> str:
-        """Heading of the column that shows these ratios."""
+        """Heading of the column with the ratios of the base's requests/s to each server's."""
         return f"{self.base} / this server"
 
 
 def _times_ahead(story: Story, load: str) -> _Ahead:
-    """Return the ratios of the base's requests/s to each other server's, under a load."""
+    """Return the base, and the ratios of its requests/s to each other server's, under a load."""
     known = findings.known_ratios(story.tables)
     pairs = known[known["quantity"].eq(THROUGHPUT.name) & known["load"].eq(load)]
     times = {str(pair["server"]): ratios.words(pair) for pair in pairs.to_dict("records")}
@@ -273,7 +276,10 @@ def _server_row(row: Row, timed: dict[str, Row], ahead: _Ahead) -> dict[str, str
 
 
 def _ratio_cell(row: Row, ahead: _Ahead) -> str:
-    """Return the ratio of the base's requests/s to a server's as text; `1` for the base itself."""
+    """Return, as text, the base's requests/s divided by the requests/s of a server.
+
+    Return `1` for the base itself, and `–` if the ratio is unknown.
+    """
     server = str(row["server"])
     return "1" if server == ahead.base else ahead.times.get(server, "–")
 
@@ -306,7 +312,11 @@ def _time_at_a_sustained_rate(row: Row, timed: dict[str, Row]) -> dict[str, str]
 
 
 def rows_at_a_sustained_rate(table: pd.DataFrame) -> dict[str, Row]:
-    """Return the rows of the summary under the load that most servers sustained, by server."""
+    """Return a row of the summary for each server that sustained a certain load, by server.
+
+    This load is the one that the largest number of servers sustained. Return an empty dictionary if
+    no server sustained a load.
+    """
     sustained = table[table["limit"].eq(Limit.NONE) & table["p50_ms"].notna()]
     if sustained.empty:
         return {}
@@ -316,9 +326,9 @@ def rows_at_a_sustained_rate(table: pd.DataFrame) -> dict[str, Row]:
 
 
 def why(story: Story) -> list[Block]:
-    """Return a paragraph that explains the rates by the CPU time per request.
+    """Return a paragraph that explains the servers' rates by their CPU time per request.
 
-    Return nothing if the CPU time per request cannot be compared.
+    Return an empty list if the CPU time per request cannot be compared.
     """
     costs = findings.over_loads(findings.known_ratios(story.tables), CPU_PER_REQUEST)
     if not costs:
@@ -400,8 +410,9 @@ def _medians_words(story: Story) -> str:
 def _of_every_outcome(judged: Sequence[Judged]) -> list[Judged]:
     """Return at most `MOST_CLAIMS` claims with a ratio, which are examples of all outcomes.
 
-    Each outcome and each direction of failure gives one claim in turn, until there are enough
-    claims. A claim is preferred if no other claim from its source has been chosen yet.
+    Claims are grouped by outcome. Claims that fail are further grouped by the direction in which
+    they fail. The groups contribute one claim each in turn, until there are enough claims. In each
+    group, claims from sources from which no claim has been chosen yet are preferred.
     """
     by_direction: dict[str, list[Judged]] = {}
     for each in judged:
@@ -432,8 +443,9 @@ def _claim_words(story: Story, judged: Judged) -> str:
 def _with_load(story: Story, judged: Judged) -> str:
     """Return the measured ratios of a claim, followed by the load under which it was judged.
 
-    If the claim was judged under several loads, their number follows. No load follows if the two
-    sides of a comparison had different loads, because the claim itself then names these loads.
+    If the claim was judged under several loads, the number of loads follows instead. Nothing
+    follows if the two sides of a comparison had different loads, because the claim itself then
+    names these loads.
     """
     measured = _measured_words(judged)
     sides = [{cell.load for cell in part.cells} for part in judged.compared]

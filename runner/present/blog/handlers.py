@@ -1,4 +1,7 @@
-"""Read the servers' code and versions at a run's commit from this checkout's git history."""
+"""Read the servers' code and the versions of their frameworks at the commit of a run.
+
+Both are read from the git history of this checkout.
+"""
 
 import re
 import subprocess

@@ -78,8 +78,8 @@ PUBLIC_INSIDE = {
 }
 """Fields that may be published, for each object inside a manifest.
 
-Only these fields and `PUBLIC` are published. All others stay private, so that a field that is added
-later is not published by accident.
+The fields in `PUBLIC` and the database's settings on durability are published, too. All other
+fields stay private, so that a field that is added later is not published by accident.
 """
 
 

@@ -41,7 +41,7 @@ from runner.verdict.evidence import PREFIX
 FIGURES = "figures"
 """Folder of the figures in a published folder."""
 PROVENANCE = "provenance.json"
-KIND = "bench publish"  # provenance.json has this value in a folder that this command wrote
+KIND = "bench publish"  # value of `made_by` in the provenance.json of a folder that is a post
 LEFT_OUT = (
     "run_id",
     "status",
@@ -232,9 +232,10 @@ def _write_tables(tables: Tables, sheets: Iterable[TextTable], folder: Path) -> 
     """Write each table of texts as Markdown and CSV, and the numbers of summary and trials as CSV.
 
     The CSV of trials has a row for each sealed trial, in the order of the run. Its first column is
-    the load. The other columns are those of docs/data.md, without columns that have no value in any
-    trial. Columns with the evidence for verdicts are left out, because `verdict_reason` gives the
-    evidence in words.
+    the load. The other columns are those that docs/data.md describes, with three exceptions.
+    Columns that have no value in any trial are left out. The columns in `LEFT_OUT` are left out,
+    because they have the same value in all sealed trials. Columns with the evidence for verdicts
+    are left out, because `verdict_reason` gives the evidence in words.
     """
     known = [column.name for column in columns("trials")]
     kept = [name for name in known if name not in LEFT_OUT and not name.startswith(PREFIX)]

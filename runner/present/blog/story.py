@@ -14,7 +14,7 @@ from runner.present.answers.findings import Row
 from runner.present.frames import Case, Tables, sealed_trials
 
 REPORTS_ONLY = ("--no-usage-report", "--quiet", "--log-output", "--summary", "--system-tags")
-"""Beginnings of k6's options that only decide what k6 reports. Posts omit these options."""
+"""Prefixes of the k6 options that only decide what k6 reports. Posts omit these options."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Command:
     def words(self) -> str:
         """The command as a reader would type it.
 
-        Folders and options that only decide what is reported are left out, and `server` replaces
-        the server's address. The environment variable SCENARIO is included, because k6 scripts read
-        it.
+        Options that only decide what k6 reports are left out. Paths are shortened to file names,
+        and `server` replaces the server's address. The environment variable SCENARIO is included,
+        because k6 scripts read it.
         """
         typed = [_typed(each) for each in self.arguments if not each.startswith(REPORTS_ONLY)]
         scenario = self.environment.get("SCENARIO")

@@ -26,13 +26,13 @@ ABOVE_PT = 6.8  # the middle of the number is this far above the dot and its lin
 
 @dataclass(frozen=True, eq=False)
 class DotPanel:
-    """A panel with one row for each server of its group.
+    """A panel of a dot plot. It shows each server's dots on a horizontal line of their own.
 
-    `rows` has the columns of a chart's frame, and each row of the frame is a dot: y is the value of
-    the dot, and low and high are the ends of the range around this value. A server may have several
-    dots. With `names_series`, the text beside each dot begins with the dot's `series`. `words` are
-    printed above the panel. `second` contains the values that a second client measured; they are
-    drawn as grey marks below the servers' dots.
+    `rows` is a frame with the columns of a chart's frame. Each row of this frame is a dot: y is the
+    value of the dot, and low and high are the ends of the range around this value. A server may
+    have several dots. With `names_series`, the text beside each dot begins with the dot's `series`.
+    `words` are printed above the panel. `second` contains the values that a second client measured.
+    These values are drawn as grey marks below the servers' dots.
     """
 
     rows: pd.DataFrame
@@ -56,7 +56,7 @@ class DotGroup:
 def draw_dots(chart: Chart, groups: Sequence[DotGroup], axes: Sequence[Axis]) -> Figure:
     """Return the figure, with a row of panels for each group and a column for each axis.
 
-    Panels whose `Axis` is equal get the same limits, so that a reader can compare them. A linear
+    Panels with equal axes get the same limits, so that a reader can compare these panels. A linear
     axis begins at zero.
     """
     longest = [server for group in groups for server in group.servers]

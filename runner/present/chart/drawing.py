@@ -158,7 +158,7 @@ def bars(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
 
 
 def ridges(ax: Axes, chart: Chart, panel: str, bin_width: float, height: float) -> None:
-    """Draw a ridge (the outline of a histogram) for each server of a panel, the first on top.
+    """Draw a ridge (the outline of a histogram) for each server, with the first server on top.
 
     A dark line marks the value in each server's column `median`. The values of x are the centres of
     the histogram's bins. The natural logarithms of a bin's borders differ by `bin_width`. An empty
@@ -326,11 +326,11 @@ class _Plan:
 class Shared:
     """Function object that draws a chart in which the servers of a load share one panel.
 
-    The shared panel is `panel_in` high. `mark` draws the points of a server, and `finish` sets the
-    scales, limits and ticks of a panel. A load has a small panel for each server instead of a
-    shared panel if it has more than `MOST_IN_A_PANEL` servers, or with `apart`; the other servers
-    are then drawn in grey. With `alone`, each server has a small panel without the other servers,
-    even if the server has no points.
+    The shared panel is `panel_in` inches high. `mark` draws the points of a server, and `finish`
+    sets the scales, limits and ticks of a panel. With `apart`, or if a load has more than
+    `MOST_IN_A_PANEL` servers, each server has a small panel instead of the shared panel. In this
+    small panel, the lines of the other servers are drawn in grey. With `alone`, each server has a
+    small panel without the other servers, even if the server has no points.
     """
 
     panel_in: float = 2.6
@@ -341,7 +341,7 @@ class Shared:
     finish: Callable[[Axes, Chart, str], None] = finish
 
     def __call__(self, chart: Chart) -> Figure:
-        """Draw a panel for each load."""
+        """Return a figure with the panels of all loads, one load below the other."""
         plans = [self._plan(chart, panel) for panel in chart.headings]
         rows = [row for plan in plans for row in plan.rows]
         figure, grid = style.page(chart.title, chart.caption, rows, key=chart.key)

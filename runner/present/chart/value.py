@@ -41,8 +41,8 @@ class Axis:
     """An axis of a chart.
 
     `words` name the axis in a sentence (`inserts answered per second`). `unit` follows a value in a
-    sentence: `/s`, or ` ms`. If the axis is `even`, its values are drawn at equal distances,
-    whatever they are.
+    sentence: `/s`, or ` ms`. If the axis is `even`, neighbouring values are drawn at equal
+    distances, even if the differences between the values are unequal.
     """
 
     label: str
@@ -61,7 +61,8 @@ class Fact:
     - `noun` names the value in the clause.
     - `value` computes the value from a server's points. NaN means that the value is unknown.
     - `text`, if it is given, makes the words that replace the value and its `unit`.
-    - `ends_of` names a column whose lowest and highest value follow in brackets. It may be empty.
+    - `ends_of` names a column whose lowest and highest value follow in brackets. If `ends_of` is
+      empty, no brackets follow.
     - `rising` says that the server with the smallest value comes first. Otherwise the server with
       the largest value comes first.
     - `order` names this order in the clause: `shortest first`.
@@ -127,7 +128,7 @@ class Chart:
     x: Axis = Axis("")
     y: Axis = Axis("")
     looks: Mapping[str, Identity] = field(default_factory=dict)
-    """The look of each server, in the same order in all figures."""
+    """The look of each server, by server. All figures of a run have the same order of servers."""
     caption: str = ""
     key: str = ""  # legend above the panels, with the meaning of marks and lines
     headings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -278,7 +279,7 @@ def points(
 
 
 def tidy(parts: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """Return the rows of all curves in one frame. It has no rows if every y is NaN."""
+    """Return the rows of all curves in one frame. If every y is NaN, the frame has no rows."""
     frame = (
         pd.concat(parts, ignore_index=True)
         if (parts := list(parts))
@@ -350,8 +351,8 @@ class Registered:
     - `make` makes the chart. Its argument is the tables of a run, or one trial; `subject` is the
       type of this argument.
     - `needs` returns True for a run that has the kind of load that the figure shows.
-    - `table` is the heading of the table in the notebook that contains the same numbers. It is
-      empty if there is no such table.
+    - `table` is the heading of the notebook's table that contains the same numbers as the figure.
+      It is empty if the notebook has no such table.
     """
 
     name: str
@@ -393,7 +394,10 @@ def chart(
 
 @cache
 def _places() -> dict[str, int]:
-    """Import the modules that register charts, and return the position of each in page order."""
+    """Import the modules that register charts, and return each module's position by its name.
+
+    The positions are in the order in which pages show the charts of the modules.
+    """
     figures = importlib.import_module("runner.present.figures")
     others = sorted(f"figures.{module.name}" for module in pkgutil.iter_modules(figures.__path__))
     modules = [
