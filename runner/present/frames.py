@@ -198,7 +198,7 @@ class Tables:
         )
 
     def slices(self) -> pd.DataFrame:
-        """Return the table of slices. It has no rows if no load of the run has slices."""
+        """Return the table of slices. The table is empty if no load of the run has slices."""
         path = None if self.folder is None else self.folder.table("slices")
         if path is None or not path.is_file():
             return pd.DataFrame(columns=[column.name for column in columns("slices")])
@@ -465,8 +465,8 @@ def with_causes(trials: pd.DataFrame) -> pd.DataFrame:
     """Return the trials with the columns `verdict_cause`, `verdict_rule` and `verdict_reason`.
 
     The rule and the reason are worded anew from the stored evidence. Older versions of the lab did
-    not store the cause but only the reason. For their runs, the cause and the rule are read from
-    the stored reason.
+    not store the cause but only the reason. For runs of these versions, the cause and the rule are
+    read from the stored reason.
     """
     verdicts = [_verdict_in_words(row) for row in trials.to_dict("records")]
     causes = ["" if each.cause is None else each.cause.value for each in verdicts]
@@ -730,9 +730,10 @@ def candidates(tables: Tables) -> pd.DataFrame:
 def queued(trials: pd.DataFrame) -> pd.Series[bool]:
     """Return a mask of the trials in which the generator was the limit and timed its own queue.
 
-    The generator timed its own queue if its median response time is more than `TWICE` the probe's.
-    The two are compared only if generator and probe sent the same requests, the generator kept its
-    connections, and the lab set no CPU quota for the server. Other trials are not in the mask.
+    The generator timed its own queue if its median response time is more than twice as long as the
+    probe's. The two medians are compared only if generator and probe sent the same requests, the
+    generator kept its connections, and the lab set no CPU quota for the server. The mask is False
+    for all other trials.
     """
     kept = (
         trials["mode"].isin(["keepalive", ""])
@@ -770,9 +771,10 @@ def median_trial(trials: pd.DataFrame) -> pd.DataFrame:
 def choose(tables: Tables, trial: str = "") -> Case | None:
     """Return the trial named `trial`, with the probe's samples.
 
-    If `trial` is empty, choose among k6's closed loads: return the median trial of the cell in
-    which k6's response times exceed the probe's most, or None if the run has no such load. Raise
-    LabError if the run does not have the named trial, or if that trial was not sealed.
+    If `trial` is empty, choose a trial of k6's closed loads: return the median trial of the cell in
+    which k6's response times exceed the probe's by the largest factor. Return None if the run has
+    no closed load of k6. Raise LabError if the run does not have the named trial, or if the named
+    trial was not sealed.
     """
     if trial:
         chosen = tables.trials[tables.trials["trial_id"] == trial]

@@ -44,7 +44,7 @@ class Obstacle:
     cause: Cause | None = None
     """The most frequent cause in the trials, if `limit` is `Limit.UNKNOWN`; otherwise None."""
     is_floor: bool = False
-    """True if the cell's value is at least a lower bound of the server's capacity.
+    """True if the cell's value is a lower bound of the server's capacity in spite of the obstacle.
 
     A comparison with such a value gives a bound instead of a ratio.
     """

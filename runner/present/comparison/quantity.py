@@ -11,22 +11,25 @@ MIB = 2.0**20
 class Need(StrEnum):
     """A condition that all trials of a cell must meet so that a quantity describes the server.
 
-    In addition, at most 1 in 1000 requests may have failed. This is true of all quantities.
+    For every quantity, there is one more condition: at most 1 in 1000 requests may have failed.
     """
 
     SERVER_LIMIT = "the server was the limit of a closed load"
-    """Needed by a rate, because the rate would otherwise not be the server's capacity."""
+    """A rate needs this condition, because the rate is otherwise not the server's capacity."""
     NO_LIMIT = "a rate was offered and sustained, and nobody was at a limit"
-    """Needed by a response time, because it would otherwise include the wait in a queue."""
+    """A response time needs this condition, because it otherwise includes the wait in a queue."""
     WORK = "the work was done"
-    """Needed by a cost per request and by memory, which are valid whatever the limit was."""
-    ROOM = "the server never filled its CPUs"
-    """Needed by a CPU peak, because CPUs that are full all the time show no peak."""
-    LIMIT_OF_A_RAMP = "the rate rose beyond what the server can do"
-    """Needed by the number of inserted rows.
+    """A cost per request, and memory, need only this condition.
 
-    On a ramp that a server sustains to its end, the server inserts every row that was requested. So
-    the number of rows then describes the ramp and not the server.
+    They are valid no matter what limited the trial.
+    """
+    ROOM = "the server never filled its CPUs"
+    """A CPU peak needs this condition, because CPUs that are full all the time show no peak."""
+    LIMIT_OF_A_RAMP = "the rate rose beyond what the server can do"
+    """The number of inserted rows needs this condition.
+
+    If a server sustains a ramp to its end, it inserts every row that was requested. The number of
+    rows then describes the ramp and not the server.
     """
 
 

@@ -1,6 +1,6 @@
-"""Compute the ratio of each server to one server, the base, under every load, with intervals.
+"""Compare each server with one of the servers, the base, under every load.
 
-The report's answer and the figure `ratios` are made from these ratios.
+The results are ratios with intervals. The report's answer and the figure `ratios` are made from these ratios.
 """
 
 from __future__ import annotations
@@ -366,9 +366,9 @@ def finding(tables: Tables, quantity: Quantity, tool: str = "") -> str:
     """Return the largest difference between two servers in a few words.
 
     For example `gin takes 1.5 to 2.4 times axum's CPU time per request`. Two servers are considered
-    only if their ratio is significantly above 1 under every load. The text names the two that
-    differ most, and gives the range of their ratio over the loads. If `tool` is given, only loads
-    of this tool count. Return an empty text if no two servers can be considered.
+    only if their ratio is significantly above 1 under every load. The text names the two servers
+    that differ most, and gives the range of their ratio over the loads. If `tool` is given, only
+    loads of this tool are considered. Return an empty text if there are no such servers.
     """
     rows = frame(tables)
     is_asked_for = rows["quantity"].eq(quantity.name) & rows["why"].eq("")

@@ -75,9 +75,10 @@ class SearchOutcome:
     The text is `RANGE_ENDS` if no step broke the objective.
     """
     probe_p95_ms: float
-    """The 95th percentile of the probe's response times in the step that `limit` is about.
+    """The 95th percentile of the probe's response times in one step of the search.
 
-    It is NaN if no step broke the objective.
+    This is the step with the lowest rate at which the objective was broken. The value is NaN if no
+    step broke the objective.
     """
 
 

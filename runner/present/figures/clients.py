@@ -18,7 +18,7 @@ from runner.present.frames import Case, probed
 from runner.present.look import captions, palette, style
 from runner.present.look.numbers import number
 
-BIN = math.log(1.01) * 10  # logarithm of the ratio (1.105) of a bin's two borders
+BIN = math.log(1.01) * 10  # log of 1.105: a bin's upper border is 1.105 times its lower border
 PROBE = "probe"
 SHARE = "share of the requests"
 TIMES = "over time"
@@ -46,8 +46,8 @@ def two_clients(case: Case) -> Chart:
     """Return the chart of the response times that generator and probe measured.
 
     One panel shows the distribution of response times, and the other panel shows response times
-    over time. In the chart's frame, the column `server` contains the client's name, and `median`
-    contains the median of all requests of this client.
+    over time. In the chart's frame, the column `server` contains the name of the client, and the
+    column `median` contains the median response time of all requests of this client.
     """
     tool = case.tool
     histogram = case.tables.latency[case.tables.latency["trial_id"] == case.trial_id]
@@ -167,8 +167,8 @@ def _describe_clients(chart: Chart, case: Case) -> str:
 def cpu(case: Case) -> Chart:
     """Return the chart of CPU use over time, with a panel each for server, generator and database.
 
-    The column `given` of the chart's frame contains the CPU that the program could use, which is
-    drawn as a dashed line.
+    The column `given` of the chart's frame contains the CPU that the panel's program could use. A
+    dashed line shows this value.
     """
     title = "CPU of both sides, beside what each was given"
     width = seconds.bin_width(case.frame)

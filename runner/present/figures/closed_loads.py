@@ -43,9 +43,9 @@ TICKS = (2.0, *(10.0**power for power in range(1, 9)))
 The quantile q is at the position x = 1 / (1 - q).
 """
 BIN = math.log(1.01) * 5
-"""Width of a bin of the density: the natural logarithm of the ratio of the bin's borders.
+"""Width of a bin of the density, on a scale of natural logarithms.
 
-A bin consists of five buckets of 1 %, so the ratio is 1.051.
+A bin consists of five buckets of 1 %, so its upper border is 1.051 times its lower border.
 """
 MEDIANS_IN = 1.0  # width of the column of medians to the right of the densities
 MS = Axis("latency, ms (log scale)", "response time at saturation in ms", " ms", log=True)
@@ -166,7 +166,7 @@ def _spectrum_axes(ax: Axes, chart: Chart, panel: str) -> None:
     rows = chart.frame[chart.frame["panel"] == panel]
     end = float(rows["x"].max())
     following = next((tick for tick in TICKS if tick >= end), end)
-    # Extend the axis to the next tick, unless more than half a decade of it would then be empty.
+    # Extend the axis to the next tick, unless more than half a decade would then be empty.
     last = max(end, following if following < end * 10**0.5 else 0.0) * 1.2
     ax.set(xscale="log", xlim=(1 / (1 - FIRST_QUANTILE), last))
     style.limit(ax, "y", rows["low"].min() / 1.08, rows["high"].max() * 1.08, log=True)
@@ -181,8 +181,9 @@ def _percentile(x: float) -> str:
 def _percentile_facts(frame: pd.DataFrame) -> tuple[Fact, ...]:
     """Return the facts that the description gives: the values at two percentiles.
 
-    The percentiles are p90 and the highest of p99, p99.9 and so on that all lines reach. If some
-    line does not reach p90, return only a fact about the highest percentile that all lines reach.
+    The first percentile is p90. The second is the highest of p99, p99.9 and so on that all lines
+    reach. If a line does not reach p99, there is only the fact about p90. If a line does not even
+    reach p90, there is only a fact about the highest percentile that all lines reach.
     """
     last = frame.dropna(subset="y").groupby(["panel", "server"])["x"].max().min()
     powers = [10.0**power for power in range(1, 9) if 10.0**power <= last * 1.001] or [last]
@@ -271,10 +272,11 @@ def _draw_density(chart: Chart) -> Figure:
 def rates(trials: pd.DataFrame, throughput: pd.DataFrame, width: float) -> pd.DataFrame:
     """Return requests/s of a cell's trials, with a column for each trial and a row for each bin.
 
-    All trials are cut to the length of the shortest trial, so that the median of every bin is over
-    the same trials. The length of a trial is the time of its last bin in `throughput`. The trial's
-    `duration_s` is not used, because it may exclude the generator's start-up, which `t_s` includes.
-    The last 0.1 s of a load is left out, because it is rarely a full bin.
+    All trials are cut to the length of the shortest trial, so that the median of every bin can be
+    computed from the same trials. A trial is as long as the `t_s` of its last bin in `throughput`.
+    The trial's `duration_s` is not used, because `t_s` includes the generator's start-up, but
+    `duration_s` may exclude it. The last 0.1 s of a load is left out, because it is rarely a full
+    bin.
     """
     rows = throughput[throughput["trial_id"].isin(trials["trial_id"])]
     end_s = rows.groupby("trial_id")["t_s"].max().min()
@@ -325,8 +327,8 @@ def _rates_by_slice(
 ) -> dict[int, pd.DataFrame]:
     """Return requests/s of a cell's trials in each slice, by the number of the slice.
 
-    Each frame has a column for each trial. Its index is the centre of each bin, in seconds since
-    the slice began.
+    The frame of a slice has a column for each trial and a row for each bin. The index of the frame
+    is the centre of each bin, in seconds since the slice began.
     """
     by_trial = {str(name): rows for name, rows in tables.throughput.groupby("trial_id")}
     shifted: dict[int, list[pd.DataFrame]] = {}

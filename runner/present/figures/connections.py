@@ -118,8 +118,8 @@ def _matrix(
 def _terms(trials: pd.DataFrame) -> list[str]:
     """Return each trial's quotas in words.
 
-    If idle CPUs slept in some of the trials and polled in others, the words also say in which
-    trials they slept.
+    If idle CPUs slept in some trials and polled in other trials, the words also say for each trial
+    in which idle CPUs slept that they did so.
     """
     is_mixed = trials["idle"].nunique() > 1
     rows = trials.assign(slices=math.nan).to_dict("records")
@@ -146,11 +146,11 @@ def _draw(chart: Chart, *, best_is_highest: bool) -> Figure:
 
 
 def _groups(frame: pd.DataFrame, *, best_is_highest: bool) -> list[DotGroup]:
-    """Return rows of panels.
+    """Return the rows of panels of which the chart consists.
 
     Usually there is one row for each workload and number of connections, with a panel for each
-    connection mode. If loads of one mode differ only in their terms, such as quotas, each of these
-    loads needs a panel in a row of its own.
+    connection mode. If loads differ only in their terms, such as quotas, each of these loads needs
+    a row of its own.
     """
     modes = [mode for mode in MODES if frame["mode"].eq(mode).any()]
     by_load = {
@@ -174,7 +174,7 @@ def _groups(frame: pd.DataFrame, *, best_is_highest: bool) -> list[DotGroup]:
 def _ranked(sides: Sequence[pd.DataFrame], best_is_highest: bool) -> list[str]:
     """Return the servers, sorted from best to worst in the first mode.
 
-    Servers that are missing in the first mode follow, sorted in the same way by the next mode.
+    Servers that did not run in the first mode follow, sorted from best to worst in the next mode.
     """
     ordered = [rows.sort_values("y", ascending=not best_is_highest)["server"] for rows in sides]
     return list(dict.fromkeys(pd.concat(ordered)))

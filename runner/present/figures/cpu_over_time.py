@@ -1,6 +1,6 @@
 """Make the figure of the servers' CPU use over time under k6's closed loads.
 
-It also shows how much CPU the servers could use.
+The figure also shows how much CPU each server could use.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def _by_slice(
 ) -> dict[int, pd.DataFrame]:
     """Return the server's CPU use in each slice in % of a core, by the number of the slice.
 
-    Each frame has a column for each trial and a row for each bin. Its index is the centre of each
-    bin, in seconds since the slice began.
+    The frame of a slice has a column for each trial and a row for each bin. The index of the frame
+    is the centre of each bin, in seconds since the slice began.
     """
     by_number: dict[int, dict[str, pd.Series[float]]] = {}
     for part in slices.parts_of(tables, trials):

@@ -111,8 +111,8 @@ def _point(cell: ServerLoad, series: str) -> pd.DataFrame:
 def _at_one_rate(sustained: list[ServerLoad]) -> list[ServerLoad]:
     """Return the cells at only one rate of each sweep.
 
-    The rate is chosen that most servers sustained. If several rates were sustained by equally many
-    servers, the highest of these rates is chosen.
+    This is the rate that the largest number of servers sustained. If several rates were sustained
+    by equally many servers, the highest of these rates is chosen.
     """
     rows = pd.DataFrame(
         [

@@ -40,7 +40,7 @@ EDGE = 0.06  # share of the axis left free at both ends
 
 @dataclass(frozen=True)
 class Mark:
-    """A ratio with its interval. NaN is not drawn.
+    """A ratio with its interval. A value of NaN is not drawn.
 
     A mark is `hollow` if the ratio does not show a difference between the servers.
     """
@@ -61,7 +61,7 @@ class ForestRow:
     - `other` is a second ratio for comparison, which is drawn as a diamond.
     - `limit` is a ratio that is drawn as a vertical tick.
     - `floor` is a ratio (> 1) that is drawn as two dotted lines, at `floor` and at 1 / `floor`.
-    - `said` replaces the note in the chart's description, unless it is empty.
+    - `said` replaces the note in the chart's description, unless `said` is empty.
     - `dense` says that the row has many marks, so that they are drawn small.
 
     A value of NaN is not drawn.

@@ -67,7 +67,7 @@ class Quantity:
     heading: str
     """Heading of the quantity's panel, with the unit."""
     peak: str
-    """Noun for a server's highest value in a sentence: `answer peak`."""
+    """Noun that names a server's highest value in a sentence, for example `answer peak`."""
     unit: str
     values: Callable[[pd.DataFrame, Tables], pd.DataFrame]
     bound: Bound | None = None

@@ -36,7 +36,7 @@ The relative standard error of a count of 10 requests is 1/sqrt(10) = 32 %.
 """
 SUSTAINED_SHARE = 0.98
 """A step's rate is sustained if at least this share of its requests succeeds during the step."""
-SPARE = 2.0  # this many further requests may be missing: they may be under way when a step ends
+SPARE = 2.0  # this many more requests may lack, because they may be under way when a step ends
 
 
 def bin_width(trials: pd.DataFrame) -> float:

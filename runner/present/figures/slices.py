@@ -83,7 +83,10 @@ def bin_width(parts: list[Part]) -> float:
 
 
 def with_widths(tables: Tables, trials: pd.DataFrame) -> Iterator[tuple[ServerLoad, float]]:
-    """Yield each cell with the width of its bins in seconds, which all cells of a load share."""
+    """Yield each cell with the width of its bins, in seconds.
+
+    All cells of a load have bins of the same width.
+    """
     for _, of_load in trials.groupby("load", sort=False):
         width_s = bin_width(parts_of(tables, of_load))
         for cell in cells(tables, of_load):

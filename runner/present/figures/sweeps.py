@@ -209,10 +209,10 @@ class Sweep:
     def first_beyond_knee(self) -> pd.DataFrame:
         """The trials at the first rate above the knee at which something was the limit.
 
-        Rates at which nothing was the limit are skipped. There are such rates above the knee,
-        because the knee can lie far below the capacity: for a single queue, it is at half of the
-        capacity. If nothing was the limit at any rate above the knee, these are the trials at the
-        next rate above the knee.
+        Rates at which nothing was the limit are skipped. There can be such rates above the knee,
+        because the knee can lie far below the capacity. For example, the knee of a single queue is
+        at half of its capacity. If nothing was the limit at any rate above the knee, the property
+        contains the trials at the next rate above the knee.
         """
         above = self.trials["rate_rps"] > self.knee.rate_rps
         at_a_limit = above & (self.trials["verdict"] != Limit.NONE.verdict)
@@ -424,9 +424,9 @@ def _percentile_finding(frame: pd.DataFrame, unit: str) -> str:
 
 
 def _groups(chart: Chart, unit: str) -> list[DotGroup]:
-    """Return a group with one panel for each sweep and rate.
+    """Return a group for each sweep and rate. Each group has one panel.
 
-    The server with the lowest p90 is on top.
+    In a panel, the server with the lowest p90 is on top.
     """
     curves = chart.frame[chart.frame["series"].isin(SERIES) & chart.frame["y"].notna()]
     found = []
@@ -460,7 +460,7 @@ def _curves(cell: ServerLoad, sweep: Sweep) -> list[pd.DataFrame]:
 def _course(rows: pd.DataFrame) -> str:
     """Return p90 at the lowest rate and at the knee: `0.3 ms at 250/s to 2 ms at 4,000/s`.
 
-    If the knee is unknown, return p90 at the highest rate instead of the knee.
+    If the knee is unknown, the second value is p90 at the highest rate.
     """
     p90, knee = (rows[rows["series"] == series] for series in (KNEE_OF, "knee"))
     shown = pd.concat([p90.head(1), p90.tail(1) if knee.empty else knee]).drop_duplicates("x")
