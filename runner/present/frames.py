@@ -183,7 +183,7 @@ class Tables:
         return path if path.is_file() else None
 
     def of_script(self, table: str) -> pd.DataFrame:
-        """Return a table about a user's script, such as `endpoints`, by its name.
+        """Return the named table about a user's script, for example `endpoints`.
 
         Return no rows if the run has no such table. Raise LabError if the file cannot be read or
         lacks a column.
@@ -427,8 +427,8 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     switches = (f"server_{kind}_switches_per_request" for kind in ("voluntary", "involuntary"))
     typed["server_switches_per_request"] = sum(typed[name] for name in switches)
     typed["quota_cores"] = typed["server_quota_cores"].fillna(math.inf)
-    # Look only at sealed trials: they record the state of idle CPUs that was observed. Other trials
-    # record the state that was requested.
+    # Look only at sealed trials, because they record the observed state of idle CPUs. Other trials
+    # record the requested state.
     is_mixed = sealed_trials(typed)["idle"].nunique() > 1
     rows = typed[list(NAMED_BY)].to_dict("records")
     named = [LoadName.of(row, says_idle=is_mixed) for row in rows]

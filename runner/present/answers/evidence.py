@@ -1,4 +1,7 @@
-"""Explain one trial (`case`) in words and tables, from the generator's report to the verdict."""
+"""Explain one trial, the case, in words and tables.
+
+The texts begin with the results that the generator reports, and end with the trial's verdict.
+"""
 
 import math
 from collections.abc import Mapping

@@ -244,8 +244,9 @@ def _rates_compared(known: pd.DataFrame, sealed: pd.DataFrame) -> list[dict[Hash
 def one_load(tables: Tables, known: pd.DataFrame) -> str:
     """Return a sentence with the rates and ratios of all servers under one load.
 
-    The load is chosen by `best_known_load`. If a yardstick ran under this load, the sentence ends
-    with the yardstick's rate. Return an empty text if the run has no ratio of requests/s.
+    The load is chosen by `best_known_load`. If a yardstick, which is a server that only answers
+    with fixed bodies, ran under this load, the sentence ends with the yardstick's rate. Return an
+    empty text if the run has no ratio of requests/s.
     """
     sealed = sealed_trials(tables.trials)
     row = best_known_load(known, sealed)
@@ -271,7 +272,8 @@ def one_load(tables: Tables, known: pd.DataFrame) -> str:
 def _machine_words(tables: Tables, load: str) -> str:
     """Return a clause with the rates of the yardsticks that ran under a load.
 
-    Return an empty text if no yardstick ran under the load.
+    A yardstick is a server that only answers with fixed bodies. Return an empty text if no
+    yardstick ran under the load.
     """
     found = ratios.frame(tables)
     is_here = found["quantity"].eq(THROUGHPUT.name) & found["load"].eq(load)

@@ -26,8 +26,8 @@ PACKAGE_OF_FRAMEWORK = {"actix": "actix-web"}
 COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 """Pattern of a commit's full hash.
 
-A commit is passed to git only if it matches this pattern. A run can come from somebody else, and
-its manifest could contain an option of git in place of a commit.
+A commit is passed to git only if it matches this pattern, because a run can come from somebody
+else. The manifest of such a run could contain an option of git in place of a commit.
 """
 TIMEOUT_OF_GIT_S = 20
 

@@ -41,7 +41,7 @@ from runner.verdict.evidence import PREFIX
 FIGURES = "figures"
 """Folder of the figures in a published folder."""
 PROVENANCE = "provenance.json"
-KIND = "bench publish"  # value of `made_by` in the provenance.json of a folder that is a post
+KIND = "bench publish"  # value of `made_by` in the provenance.json that this command writes
 LEFT_OUT = (
     "run_id",
     "status",

@@ -23,7 +23,10 @@ TOO_FEW_TRIALS = f"fewer than {FEWEST_TRIALS} trials"
 
 @dataclass(frozen=True)
 class Bound:
-    """A bound of a ratio, which is known because one of the two values is a lower bound."""
+    """A bound of a ratio.
+
+    The bound is known because the value of one of the two servers is a lower bound.
+    """
 
     ratio: Ratio
     """The ratio, with an interval that is open at one end.
@@ -40,7 +43,7 @@ class NotComparable:
     """The reason why two cells have neither a ratio nor a bound."""
 
     obstacle: Obstacle | None
-    """The obstacle to the comparison. It is None if the reason is that there are too few trials."""
+    """The obstacle to the comparison, or None if there are too few trials for a ratio."""
 
     @property
     def words(self) -> str:
@@ -83,9 +86,9 @@ def compare(
 ) -> Comparison:
     """Return the ratio of the first cell's quantity to the second cell's.
 
-    `noise_floor` (>= 1) is the largest ratio that noise alone can cause; it widens the interval at
-    both ends. If a cell has an obstacle, or too few trials, the result is a bound or NotComparable
-    (see `decide`).
+    `noise_floor` (>= 1) is the largest ratio that noise alone can cause. The interval is widened by
+    this factor at both ends. If a cell has an obstacle, or too few trials, the result is a bound or
+    NotComparable (see `decide`).
     """
     found = ratio(first.sample, second.sample, confidence=confidence)
     widened = None if found is None else widen(found, noise_floor)

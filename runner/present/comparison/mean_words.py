@@ -4,7 +4,7 @@ from runner.present.look.numbers import number
 from runner.present.statistics.inference import Mean
 
 SMALLEST_HALF_PCT = 0.005
-"""Half the width of an interval is printed as `0 %` if it is below this percentage of the mean."""
+"""An interval is printed as `±0 %` if half its width is below this percentage of the mean."""
 
 
 def mean_words(mean: Mean) -> str:

@@ -91,7 +91,7 @@ LINEAR = (
 
 @lru_cache(maxsize=4)
 def frame(tables: Tables, quantities: Sequence[Quantity] = OF_A_REPORT) -> pd.DataFrame:
-    """Return one row per load, quantity, and pair of the base and another server.
+    """Return a row for each load, quantity and server that is compared with the base.
 
     - `ratio` says how many times better the base is: base / server for a rate, server / base for a
       cost or a time. So the base is ahead if the ratio is above 1.
@@ -162,11 +162,11 @@ def _mean_of(side: Measured) -> float:
 
 
 def disturbed(trials: pd.DataFrame) -> pd.Series[bool]:
-    """Return a mask of the trials in sessions in which other programs took too much CPU time.
+    """Return a mask of the trials in disturbed sessions.
 
-    Such a session is left out for all servers under its load, because the disturbance does not
-    depend on the server. But no session of a load is left out if fewer than `FEWEST_TRIALS`
-    sessions would remain.
+    A session is disturbed if other programs took too much CPU time. Such a session is left out for
+    all servers under its load, because the disturbance does not depend on the server. But no
+    session of a load is left out if fewer than `FEWEST_TRIALS` sessions would remain.
     """
     robbed = has_cause(trials, Cause.CPU_TAKEN)
     robbed &= is_sealed(trials) & trials["session"].ne("")
@@ -280,9 +280,9 @@ def _with_quantity(tables: Tables, quantity: Quantity) -> pd.DataFrame:
 def _counted(chosen: pd.DataFrame, zeros: pd.DataFrame, quantity: Quantity) -> pd.DataFrame:
     """Return the trials from which ratios of a counter can be computed.
 
-    A load is left out if one of its trials counted zero events: zero has no logarithm, and the mean
-    of the other trials alone would be too high. If the quantity does not depend on the load, only
-    the load with the most servers is used.
+    A load is left out if one of its trials counted zero events. Zero has no logarithm, so this
+    trial cannot be part of a geometric mean, and the mean of the other trials would be too high. If
+    the quantity does not depend on the load, only the load with the most servers is used.
     """
     whole = chosen[~chosen["load"].isin(zeros["load"])]
     if quantity.by_load or whole.empty:
@@ -295,8 +295,8 @@ def _order(tables: Tables) -> list[str]:
     """Return the servers in the order in which they are preferred as the base of comparisons.
 
     Servers that ran under more loads come first. If two servers ran under equally many loads, the
-    server that takes less CPU time per request comes first. CPU time per request was chosen because
-    it can be compared under every load. Yardsticks come last.
+    server that takes less CPU time per request comes first. CPU time per request decides the order,
+    because this quantity can be compared under every load. Yardsticks come last.
     """
     trials = _with_quantity(tables, CPU_PER_REQUEST)
     wide = trials.pivot_table(index="load", columns="server", values=CPU_PER_REQUEST.column)
@@ -342,9 +342,9 @@ def table(tables: Tables, quantities: Sequence[Quantity] = OF_A_REPORT) -> pd.Da
 def linearity(tables: Tables) -> pd.DataFrame:
     """Return a table of texts that shows whether the rate is proportional to the share of a core.
 
-    There is one row per server, load and share. For this row, the rate on the share is divided by
-    the share, and then by the rate on a whole core. A ratio of 1 means that the rate is
-    proportional to the share.
+    There is a row for each server, load and share. The ratio in a row is the server's rate on the
+    share, divided by the share, and then divided by the server's rate on a whole core. A ratio of 1
+    means that the rate is proportional to the share.
     """
     rows = []
     sealed = _with_quantity(tables, THROUGHPUT)

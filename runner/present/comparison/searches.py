@@ -51,9 +51,10 @@ WHY: dict[str, str] = {
     Limit.GENERATOR: "k6 was the limit",
     RANGE_ENDS: "the search ended there",
 }
-"""The reason why the server's highest rate may be higher than the search shows.
+"""Reasons why the server's highest rate may be higher than the search shows.
 
-The key is the limit of the step that broke the objective, or `RANGE_ENDS` if no step broke it.
+The key of a reason is the limit of the step that broke the objective. The key is `RANGE_ENDS` if no
+step broke the objective.
 """
 
 
@@ -164,7 +165,7 @@ def interval(row: Mapping[Any, Any]) -> str:
 
 
 def printable(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table of `answers` for readers: with texts as values, and with full headings."""
+    """Return the rows of `answers` in the form that pages print: as texts, with full headings."""
     rows = table.to_dict("records")
     few = [
         f" (minimum–maximum; {TOO_FEW_SEARCHES})" * math.isnan(row["confidence"]) for row in rows

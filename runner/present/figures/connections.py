@@ -118,8 +118,8 @@ def _matrix(
 def _terms(trials: pd.DataFrame) -> list[str]:
     """Return each trial's quotas in words.
 
-    If idle CPUs slept in some trials and polled in other trials, the words also say for each trial
-    in which idle CPUs slept that they did so.
+    If idle CPUs slept in some trials and polled in other trials, the words for a trial in which
+    they slept also mention this.
     """
     is_mixed = trials["idle"].nunique() > 1
     rows = trials.assign(slices=math.nan).to_dict("records")

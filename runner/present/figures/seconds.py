@@ -25,7 +25,7 @@ CPU = Axis("CPU, %", "CPU in % of a core", " %")
 FINE_S = 0.1
 """Bin width of the throughput table, in seconds."""
 SECOND_S = 1.0
-"""Bin width of series that are not in bins of `FINE_S`, in seconds."""
+"""Bin width, in seconds, of all series that do not have bins of `FINE_S`."""
 SHORT_LOAD_S = 20.0
 """A load that is shorter than this many seconds has bins of `FINE_S` instead of `SECOND_S`."""
 BINS = f"means over {SECOND_S:g} s ({FINE_S:g} s where a trial is under {SHORT_LOAD_S:g} s)"
@@ -36,7 +36,8 @@ The relative standard error of a count of 10 requests is 1/sqrt(10) = 32 %.
 """
 SUSTAINED_SHARE = 0.98
 """A step's rate is sustained if at least this share of its requests succeeds during the step."""
-SPARE = 2.0  # this many more requests may lack, because they may be under way when a step ends
+SPARE = 2.0
+"""A sustained step may lack this many more requests, which may be under way when the step ends."""
 
 
 def bin_width(trials: pd.DataFrame) -> float:
@@ -49,11 +50,11 @@ def bin_width(trials: pd.DataFrame) -> float:
 
 
 def usage(samples: pd.DataFrame, window_s: float, end_s: float = math.inf) -> pd.DataFrame:
-    """Return the mean CPU use of a subject over windows of `window_s` seconds inside the load.
+    """Return the mean CPU use of a program over windows of `window_s` seconds inside the load.
 
     The columns are t_s, which is the end of the window, and cpu_pct, which is 100 if one core is
-    busy. `samples` are the subject's rows of the resources table in one trial. The load ends at
-    `end_s`.
+    busy. `samples` are the rows that the resources table contains for the program in one trial. The
+    load ends at `end_s`.
     """
     rows = samples[samples["cpu_pct"].notna()].sort_values("t_s")
     t_s, cpu_pct = sliding_mean(rows["t_s"], rows["dt_s"], rows["cpu_pct"], window_s)
@@ -64,8 +65,8 @@ def usage(samples: pd.DataFrame, window_s: float, end_s: float = math.inf) -> pd
 def answered(trials: pd.DataFrame, tables: Tables) -> pd.DataFrame:
     """Return the rate of successes (2xx or 3xx) per second, in bins of `bin_width`.
 
-    A ramp is cut off at the end of its last step. Answers after this step are to requests that
-    waited in a queue, because no further requests are sent.
+    A ramp is cut off at the end of its last step. After this step, no requests are sent, so all
+    later answers belong to requests that waited in a queue.
     """
     width = bin_width(trials)
     trials = trials.assign(

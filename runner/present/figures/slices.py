@@ -53,8 +53,8 @@ class Part:
 def parts_of(tables: Tables, trials: pd.DataFrame) -> list[Part]:
     """Return the parts of the trials: each slice, or the whole load of a trial without slices.
 
-    Only slices that are kept have a part. In the tables of a run, the times of these slices follow
-    each other without pauses.
+    Disturbed slices, for which the table of slices has `kept` = False, have no part. In the other
+    tables of a run, the times of the remaining slices follow each other without pauses.
     """
     known = tables.slices()
     kept = known[known["kept"].astype(bool) & known["trial_id"].isin(trials["trial_id"])]
@@ -96,9 +96,9 @@ def with_widths(tables: Tables, trials: pd.DataFrame) -> Iterator[tuple[ServerLo
 def curve(cell: ServerLoad, by_number: Mapping[int, pd.DataFrame], **more: Any) -> pd.DataFrame:
     """Return the points of a cell's curve in each slice: the median of the trials, and a band.
 
-    `by_number` contains the values in each slice, by the number of the slice. A frame of values has
-    a column for each trial, and its index is seconds since the slice began. Bins in which a trial
-    has NaN are left out, because they lie after the end of the shortest trial.
+    `by_number` maps the number of each slice to a frame with the values in this slice. The frame
+    has a column for each trial, and the frame's index is in seconds since the slice began. Bins in
+    which a trial has NaN are left out, because these bins lie after the end of the shortest trial.
     """
     found = []
     for number, values in sorted(by_number.items()):

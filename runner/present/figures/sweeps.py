@@ -143,7 +143,7 @@ def knee(rates_rps: ArrayLike, latency_ms: ArrayLike, sustained: ArrayLike) -> K
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """One server's trials at the rates of a sweep, and the results that follow from them."""
+    """One server's trials at the rates of a sweep, and the results of these trials."""
 
     trials: pd.DataFrame
 
