@@ -53,8 +53,8 @@ def trial_words(case: Case) -> str:
 def range_words(case: Case) -> str:
     """Return a sentence with the lowest and the highest median that the generator measured.
 
-    The medians are the response times of all sealed trials in which the case's server ran under the
-    case's load. Return an empty text if fewer than two of these trials have a median.
+    These are medians of response times, one from each sealed trial in which the case's server ran
+    under the case's load. Return an empty text if fewer than two of these trials have a median.
     """
     alike = case.peers[case.peers["server"] == case.row["server"]]
     medians_ms = alike["latency_p50_ms"].dropna()

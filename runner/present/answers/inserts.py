@@ -194,10 +194,10 @@ class SmallestPool:
     size: float
     """Number of connections of the pool."""
     detectable: float
-    """The smallest ratio between two pool sizes that the trials could detect.
+    """Ratios between two pool sizes that are below this value are undetectable in the trials.
 
-    The ratio is the rate with the fastest pool size divided by the rate with the pool size `size`.
-    It is 1 if the pool size `size` is itself the fastest.
+    Such a ratio is the rate with the fastest pool size divided by the rate with the pool size
+    `size`. The value is 1 if `size` is itself the fastest pool size.
     """
 
 

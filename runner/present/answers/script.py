@@ -34,7 +34,7 @@ CHANCE = 0.01
 """Significance level of the test that decides if an endpoint causes a trial's tail.
 
 Many of the slowest requests may belong to one endpoint by chance. The page says that the endpoint
-makes the tail only if the probability of such a chance is at most this level.
+makes the tail only if the probability of such a coincidence is at most this level.
 """
 
 

@@ -56,7 +56,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Fact:
-    """A value of each server in a panel, such as the median, and the words of a clause about it.
+    """A value that each server in a panel has, such as the median, and words for a clause about it.
 
     - `noun` names the value in the clause.
     - `value` computes the value from a server's points. NaN means that the value is unknown.

@@ -61,7 +61,10 @@ def sample(trials: pd.DataFrame, quantity: Quantity) -> Sample:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """A quantity of a cell's sealed trials. Its values and its obstacle are computed only once."""
+    """A quantity of a cell's sealed trials.
+
+    The values of the quantity and its obstacle are computed only once.
+    """
 
     trials: pd.DataFrame
     quantity: Quantity
@@ -73,7 +76,10 @@ class Measured:
 
     @cached_property
     def obstacle(self) -> Obstacle | None:
-        """The reason why the quantity does not describe the server; None if it does."""
+        """The reason why the quantity does not describe the server.
+
+        It is None if the quantity describes the server.
+        """
         return obstacle(self.trials, self.quantity)
 
 

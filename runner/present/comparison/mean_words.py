@@ -25,7 +25,7 @@ def mean_words(mean: Mean) -> str:
 
 
 def _half_words(half_pct: float) -> str:
-    """Return half an interval's width, in percent of the mean, as text: `12 %`, `1.8 %`, `0.3 %`."""
+    """Return half an interval's width, in percent of the mean, as text: `12 %`, `1.8 %`."""
     if half_pct < SMALLEST_HALF_PCT:
         return "0 %"
     if half_pct < 1:

@@ -1,6 +1,7 @@
 """Compare each server with one of the servers, the base, under every load.
 
-The results are ratios with intervals. The report's answer and the figure `ratios` are made from these ratios.
+The results are ratios with intervals. The report's answer and the figure `ratios` are made from
+these ratios.
 """
 
 from __future__ import annotations
@@ -93,8 +94,8 @@ LINEAR = (
 def frame(tables: Tables, quantities: Sequence[Quantity] = OF_A_REPORT) -> pd.DataFrame:
     """Return a row for each load, quantity and server that is compared with the base.
 
-    - `ratio` says how many times better the base is: base / server for a rate, server / base for a
-      cost or a time. So the base is ahead if the ratio is above 1.
+    - `ratio` is base / server for a rate, and server / base for a cost or a time. So the base is
+      ahead if the ratio is above 1.
     - `low` and `high` are the ends of the ratio's 95 % interval over sessions or blocks. If only a
       bound is known, one of these ends is 0 or infinite.
     - `why` is the reason if there is no ratio, and otherwise empty.
@@ -155,7 +156,7 @@ def _row_of(load: str, base: Measured, other: Measured, outcome: Comparison) -> 
 def _mean_of(side: Measured) -> float:
     """Return the geometric mean of one side of a comparison.
 
-    Return NaN if the quantity is a percentile and a trial has too few requests for it.
+    Return NaN if the quantity is a percentile and a trial has too few requests for this percentile.
     """
     carried = carried_quantile(float(side.trials["requests"].min()))
     return geometric_mean(side.sample) if carried >= side.quantity.quantile else math.nan

@@ -37,7 +37,10 @@ The relative standard error of a count of 10 requests is 1/sqrt(10) = 32 %.
 SUSTAINED_SHARE = 0.98
 """A step's rate is sustained if at least this share of its requests succeeds during the step."""
 SPARE = 2.0
-"""A sustained step may lack this many more requests, which may be under way when the step ends."""
+"""A step counts as sustained even if this many further requests have not succeeded when it ends.
+
+These requests may be under way at the end of the step.
+"""
 
 
 def bin_width(trials: pd.DataFrame) -> float:
