@@ -328,8 +328,8 @@ than 20 % of a core.
 def evidence_table(case: Case) -> pd.DataFrame:
     """Return a table of the values that influence the verdict, with name, value and meaning.
 
-    Unknown values have no row, with one exception: if it is unknown how long a quota held the
-    server back, a row says so, because the quota may have been the limit.
+    Unknown values have no row, with one exception. If it is unknown how long a quota held the
+    server back, a row says that this is unknown, because the quota may have been the limit.
     """
     row = case.row
     tool = case.tool

@@ -366,9 +366,10 @@ def _medians_words(story: Story) -> str:
     """Return a text that compares published median response times with the medians of this run.
 
     Both are medians under the workload of `Story.case`, in which the generator times its own queue.
-    Therefore they hardly differ between servers. To show how much the servers themselves differ,
-    the text ends with the ratio of their medians at a rate that they sustained. Return an empty
-    text if there is no case, or if fewer than two servers have all these medians.
+    Therefore these medians hardly differ between servers. To show how much the servers themselves
+    differ, the text ends with the ratio of the slowest to the fastest server's median at a rate
+    that all of them sustained. Return an empty text if there is no case, or if fewer than two
+    servers have all these medians.
     """
     timed = rows_at_a_sustained_rate(summarize(story.tables))
     if story.case is None:

@@ -55,8 +55,9 @@ AXIS_OF_SERIES = {
 def peaks(tables: Tables) -> Chart:
     """Return the chart of each server's CPU peaks and CPU time per request at offered rates.
 
-    There is a panel for each sweep, which shows only one of its rates (see `_at_one_rate`). Loads
-    on a share of a core are left out, because the quota limits the peaks under these loads.
+    There is a panel for each sweep. The panel shows only one of the sweep's rates (see
+    `_at_one_rate`). Loads on a share of a core are left out, because the quota limits the peaks
+    under these loads.
     """
     title = "CPU peaks at offered rates"
     trials = swept(tables)

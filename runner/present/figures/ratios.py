@@ -14,7 +14,7 @@ from runner.present.look.palette import Identity, identities
 from runner.present.statistics.inference import FEWEST_TRIALS
 
 MOST_ROWS = 14
-"""The figure has at most this many rows, unless its first quantity alone has more."""
+"""The figure has at most this many rows, unless its first quantity alone needs more rows."""
 OF_THE_FIGURE = (THROUGHPUT, CPU_PER_REQUEST, P50, P99)
 """Quantities of the figure, in order of priority.
 
