@@ -48,8 +48,9 @@ def load_heading(trials: pd.DataFrame, quantity: str) -> str:
     """Return a text that says how a load was driven, followed by the drawn quantity.
 
     If the load is a closed loop without think time, the text says that the quantity was measured at
-    saturation, because the mean response time of such a loop is N / X (Little's law). A user's
-    script may pause between requests, so the text does not say this for a script.
+    saturation. In such a loop the N users always wait for the server, so that the mean response
+    time follows from the throughput X: it is N / X (Little's law). A user's script may pause
+    between requests, so the text about a script does not mention saturation.
     """
     first = trials.iloc[0]
     is_saturated = first["load_model"] != "open" and first["workload"] != OWN_SCRIPT
@@ -211,10 +212,10 @@ def compilers(manifest: Manifest, servers: Sequence[str]) -> str:
 
 
 def database_place(manifest: Manifest) -> str:
-    """Return a sentence that says how many CPUs PostgreSQL has, and if it shares them.
+    """Return a sentence that says how many CPUs PostgreSQL may use.
 
-    PostgreSQL may share its CPUs with the load generator. Return an empty text if PostgreSQL's CPUs
-    are unknown.
+    The sentence also says whether the load generator uses the same CPUs. Return an empty text if
+    PostgreSQL's CPUs are unknown.
     """
     cpus = manifest.placement.database
     if not cpus:
@@ -241,10 +242,11 @@ def durability(manifest: Manifest) -> str:
 
 
 def rows_equal_answers(trials: pd.DataFrame) -> str:
-    """Return a sentence that compares the rows in the database with the answers with status 2xx.
+    """Return a sentence that compares the number of inserted rows with the number of answers.
 
-    Each such answer should have inserted one row. Return an empty text if no trial counted both
-    rows and answers.
+    The sentence counts the rows in the database after the trials, and the answers whose status was
+    2xx. Each such answer should have inserted one row. Return an empty text if no trial counted
+    both rows and answers.
     """
     known = trials[trials["rows_inserted"].notna() & trials["inserts"].notna()]
     if known.empty:
@@ -323,6 +325,7 @@ def unsealed(trials: pd.DataFrame, noun: str) -> str:
 def printable(name: str) -> str:
     """Return a function's name in which U+FFFD replaces each character that is not printable.
 
-    A page could not show such a character, or the character would hide other characters.
+    Without the replacement, a page could not show the character, or the character would hide other
+    characters.
     """
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in name)

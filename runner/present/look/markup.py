@@ -39,18 +39,19 @@ LABEL = re.compile(
 )
 """Pattern of a table's label in HTML.
 
-The second form is needed because nbconvert sorts the attributes of a tag.
+The pattern has two alternatives, because the attributes of the tag may be in two orders: the
+templates write `class` before the label, but nbconvert sorts attributes by name.
 """
 FLAME = '<figure class="flame">'
-"""The HTML at the beginning of each flame graph, which shows if a page has flame graphs.
+"""The HTML with which each flame graph begins. A page has flame graphs if it contains this HTML.
 
-No other content of a page can contain this HTML, because texts are escaped.
+Nothing else in a page can contain this HTML, because texts are escaped.
 """
-LONG = 20  # a column may wrap its texts if one of them has more characters than this
+LONG = 20  # a column is made wider if one of its texts has more characters than this
 UNIT_SLASH = re.compile(r"(?<=\w)/(?=\w{3})")
 """Pattern of a slash in a unit; a line may break after this slash."""
 INTERVAL = re.compile(r"\[[^\]\[<>]+\]|±[\d,.]+ ?%")
-"""Pattern of the interval of a number; no line may break inside it."""
+"""Pattern of the interval of a number. A line must not break inside the interval."""
 MOST_COLUMNS_OF_A_PHONE = 5
 """If a table has more columns than this, each of its rows becomes a card on a phone."""
 SPECIAL = re.compile(r"[\\*~]|<(?=[A-Za-z/!?])|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])|\](?=[(\[:])")
@@ -93,8 +94,8 @@ class Bullets:
 class TextTable:
     """A table of texts below the heading `title`.
 
-    `about` is the table's label for screen readers. In a published folder, the table is also in the
-    files NAME.md and NAME.csv; if `name` is empty, there are no such files.
+    `about` is the table's label for screen readers. If `name` is not empty, a published folder
+    contains the table as the files NAME.md and NAME.csv, too.
     """
 
     frame: pd.DataFrame
@@ -177,7 +178,7 @@ class Downloads:
 
 
 Block = Heading | Paragraph | Bullets | TextTable | Picture | Flame | Code | Links | Downloads
-"""A block of a page. Blocks that are falsy (lists and tables without content) are left out."""
+"""A block of a page. A page leaves out blocks that are falsy: lists and tables without content."""
 
 
 def html(blocks: Iterable[Block]) -> str:
@@ -201,9 +202,9 @@ def _rendered(template: str, blocks: Iterable[Block]) -> list[str]:
 
 @cache
 def templates() -> Environment:
-    """Return the environment with the templates and the functions that templates call.
+    """Return Jinja's environment, with the templates and the functions that templates call.
 
-    HTML templates escape texts.
+    Templates for HTML and SVG escape texts.
     """
     found = Environment(
         loader=FileSystemLoader(Path(__file__).with_name("templates")),
@@ -272,8 +273,8 @@ def page(title: str, body: str, description: str = "", image: str = "") -> str:
         seen[found[0]] += 1
         return f"{found[0]} ({seen[found[0]]})" if seen[found[0]] > 1 else found[0]
 
-    # Add a number to a label that other tables have, too, because screen readers list tables by
-    # their labels.
+    # Screen readers list tables by their labels. If several tables of a page have the same label,
+    # add a number to the label of each table after the first, so that all labels differ.
     template = templates().get_template("page.html")
     apart = LABEL.sub(label, body)
     return template.render(
@@ -305,7 +306,7 @@ def style_sheet() -> str:
 
 
 def literal_table(frame: pd.DataFrame) -> str:
-    """Return a table of texts as Markdown, with all characters escaped."""
+    """Return a table of texts as Markdown, in which `literal` has escaped each text."""
     return to_markdown(frame.rename(columns=literal).map(lambda cell: literal(str(cell))))
 
 

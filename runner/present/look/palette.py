@@ -86,8 +86,8 @@ SHADE_EDGE = ("#E9B44C", "#8F6E24")
 def to_rgb(color: str) -> tuple[float, float, float]:
     """Return the shares of red, green and blue (0 to 1) in a colour `#RRGGBB`.
 
-    matplotlib has such a function, too. It is not used, because commands that draw nothing would
-    have to load matplotlib.
+    matplotlib has such a function, too. This module does not call it, because then even commands
+    that draw nothing would load matplotlib.
     """
     red, green, blue = bytes.fromhex(color.removeprefix("#"))
     return red / 255, green / 255, blue / 255

@@ -116,9 +116,10 @@ def page(
 ) -> tuple[Figure, list[list[Axes]]]:
     """Return a figure of the blog's width with title, key, caption and rows of empty panels.
 
-    The figure is as high as its content. If it would be higher than `TALLEST_IN`, the panels are
-    drawn lower, unless `may_shrink` is False. `may_shrink` must be False for panels with rows of
-    text. `below_in` is additional space below the lowest panels.
+    The figure is as high as its content. If it would be higher than `TALLEST_IN`, the height of the
+    panels is reduced, unless `may_shrink` is False. `may_shrink` must be False for panels that
+    contain rows of text, because the rows would overlap. `below_in` is additional space below the
+    lowest panels.
     """
     room = WIDTH_IN - 0.2
     heads = wrap(title, TITLE_PT, room, "bold")
@@ -283,8 +284,9 @@ def log_axis(
 
     Call this function when the limits of the axis are final. `choices` are sets of ticks, from fine
     to coarse, that replace the usual sets. The first set is used that has at least `fewest` ticks
-    inside the limits, and whose ticks are at least `apart_in` inches apart. If `apart_in` is 0,
-    ticks need only be so far apart that their labels do not overlap.
+    inside the limits, and whose ticks are at least `apart_in` inches apart. If there is no such
+    set, the coarsest set with `fewest` ticks is used. If `apart_in` is 0, ticks need only be so far
+    apart that their labels do not overlap.
     """
     low, high = sorted(getattr(ax, f"get_{axis}lim")())
     inch = size_in(ax)[0 if axis == "x" else 1] / math.log10(high / low)

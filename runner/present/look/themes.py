@@ -30,7 +30,7 @@ COLOURED: dict[type[Artist], tuple[str, ...]] = {
     Collection: ("edgecolor", "facecolor"),
 }
 """Colour properties of each kind of artist, in the order in which they are set."""
-Partners = dict[str, str]  # the dark partner of each colour on a light page
+Partners = dict[str, str]  # maps a colour on a light page to its partner on a dark page
 
 
 @dataclass(frozen=True)

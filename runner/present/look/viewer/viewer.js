@@ -26,7 +26,8 @@
     return made;
   }
 
-  // Add the hatching of frames that take less time; all graphs of the page share it.
+  // Add the hatching for frames that take less time in one server than in the other. All graphs of
+  // the page use the same hatching.
   function addPattern() {
     const holder = element("div", { class: "flame-pattern", "aria-hidden": "true" });
     holder.innerHTML =
