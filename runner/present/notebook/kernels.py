@@ -39,7 +39,7 @@ FORGET = "%reset -f"
 FOLDER = "bench-kernels-"  # beginning of the names of folders with sockets
 QUIET = ["--log-level=40"]  # log errors only, because kernels warn about sockets on loopback
 ANSWERED_WITHIN_S = 1.0
-"""After this many seconds without an answer, it is checked if the kernel is still alive."""
+"""If a kernel has not answered for this many seconds, `finish` checks that it is still alive."""
 AT_ONCE = min(2, len(os.sched_getaffinity(0)))
 """Number of kernels that run at the same time. Each kernel takes a CPU and a few hundred MB."""
 
@@ -134,7 +134,8 @@ class _LockedFolder:
 def _new_folder() -> _LockedFolder:
     """Remove the folders of processes that were killed, and return a new, locked folder."""
     for left in Path(tempfile.gettempdir()).glob(f"{FOLDER}*"):
-        # Ignore an OSError: another process has locked the folder, or another user owns it.
+        # Keep a folder that another process has locked or that another user owns. Such a folder
+        # raises an OSError.
         with contextlib.suppress(OSError):
             os.close(_locked(left))
             shutil.rmtree(left)

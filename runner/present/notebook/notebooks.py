@@ -40,12 +40,13 @@ LONGEST = ("report", "published")
 NEEDS: dict[str, Callable[[Tables], bool]] = {"endpoints": has_script}
 """Functions that return True if a run has content for a notebook, by the name of the notebook.
 
-Only notebooks that may have no figures need such a function.
+A notebook whose content is figures needs no such function, because each figure says which runs it
+can show (`Registered.needs`).
 """
 LONGEST_CELL_S = 900
-"""A cell is stopped after this many seconds, because it hangs.
+"""A cell that runs longer than this many seconds is stopped.
 
-Even in the largest runs, a cell takes only a few seconds.
+Such a cell hangs: even in the largest runs, a cell takes only a few seconds.
 """
 
 

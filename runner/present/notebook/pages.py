@@ -46,12 +46,15 @@ PLAIN = (str, int, float, bool, list, tuple, dict, type(None))
 class Page:
     """The content that a notebook shows. Each cell of the notebook calls one method of the page."""
 
-    about: str  # the run or runs, in words
+    about: str  # words that name the run or the runs of the page
     figures: Path  # folder in which figures are saved
     # functions that return the blocks of a part of the page, by the name of the part
     parts: Mapping[str, Callable[..., Iterable[Block]]]
     charts: Mapping[str, Callable[[], Chart | None]]
-    """Functions that return a chart, by figure. A function returns None if there are no data."""
+    """Functions that return a figure's chart, by the figure's name.
+
+    A function returns None if there are no data for the figure.
+    """
     shown: list[str] = field(default_factory=list)  # names of the figures saved so far
     live: bool = False  # True if a reader uses the page interactively, so that no file is written
     provenance: str = ""  # text that says where the figures come from, for their files' metadata

@@ -139,7 +139,10 @@ def _warnings(tables: Tables) -> Bullets:
 
 
 def inserts_answer(tables: Tables) -> Iterator[Block]:
-    """Yield the findings on inserts into a database, or a sentence that the run has no inserts."""
+    """Yield the findings on inserts into a database.
+
+    If the run has no load with a database, yield only a sentence that says so.
+    """
     if not tables.has_database():
         yield Paragraph(inserts.NO_DATABASE)
         return
@@ -203,8 +206,8 @@ def flame_graphs(tables: Tables) -> Iterator[Block]:
     """Yield flame graphs of each profiled load.
 
     The first flame graph of a load shows the difference between two servers. Then comes a flame
-    graph for each server. The flame graphs of one load are unfolded: the load that the figure of
-    kinds of work shows. The flame graphs of other loads are folded.
+    graph for each server. The load that the figure of kinds of work shows comes first, and its
+    flame graphs are unfolded. The flame graphs of all other loads are folded.
     """
     profiles = why_figures.profiles_of(tables)
     if profiles is None:
@@ -239,7 +242,10 @@ def rates(tables: Tables) -> Iterator[Block]:
 
 
 def endpoints(tables: Tables) -> Iterator[Block]:
-    """Yield the findings on a script's endpoints, or a sentence that the run has no script."""
+    """Yield the findings on the endpoints that a script requests.
+
+    If the run has no script, yield only a sentence that says so.
+    """
     if not script.has_script(tables):
         yield Paragraph(script.NO_SCRIPT)
         return
@@ -274,7 +280,7 @@ def checks(tables: Tables) -> Iterator[Block]:
 
 
 def thresholds(tables: Tables) -> Iterator[Block]:
-    """Yield the thresholds of a script, or a sentence that no threshold is known."""
+    """Yield the thresholds of a script; if none is known, yield a sentence that says so."""
     found = script.thresholds_table(tables)
     if found.empty:
         yield Paragraph("No threshold is known. Give k6's summary by --summary, which has them.")
@@ -401,7 +407,7 @@ def _reason(judged: Judged) -> str:
 def numbers(tables: Tables) -> Iterator[Block]:
     """Yield tables with every published number beside the number of this run.
 
-    There is a table for each source, scenario and published load.
+    There is a table for each combination of source, scenario and published load.
     """
     yield Paragraph(f"{published_table.INTERVALS} {DAGGER}")
     yield Paragraph(WHY_STAND_INS)
@@ -503,14 +509,17 @@ OF_A_TRIAL: dict[str, Part] = {
         TextTable(evidence.evidence_table(case)),
     ],
 }
-"""Functions that make the parts of a page about one trial from this trial, by the part's name."""
+"""Functions that make the parts of a page about one trial, by the part's name.
+
+Each function is called with this trial.
+"""
 
 
 def about(subject: Any, parts: Mapping[str, Part], nothing: str = "") -> dict[str, Part]:
     """Return the functions of `parts` with `subject` as their first argument.
 
-    `subject` is the tables of a run, or a trial. If it is None, the first part shows the sentence
-    `nothing`, and the other parts are empty.
+    `subject` is what the parts are about: the tables of a run, or a trial. If `subject` is None,
+    the first part shows the sentence `nothing`, and the other parts are empty.
     """
     if subject is None:
         return {

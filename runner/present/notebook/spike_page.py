@@ -182,7 +182,10 @@ class SpikePage(RunPage):
         return windows(self.view)
 
     def _peaks(self) -> Iterator[Block]:
-        """Yield the highest CPU peaks of all trials, and write all peaks to a file."""
+        """Yield a table of the highest CPU peaks of all trials.
+
+        Unless the page is live, also write all peaks to a CSV file, and yield a link to this file.
+        """
         yield Paragraph(peak_words(self.peaks))
         yield TextTable(peak_table(self.peaks), about="Highest CPU peaks of all trials")
         if not self.live and len(self.peaks):
@@ -270,9 +273,9 @@ class SpikePage(RunPage):
 def open_spikes(run: str, trial: str = "", start_s: float = 0.0, stop_s: float = 0.0) -> SpikePage:
     """Return the page about the CPU spikes of a run, for a notebook.
 
-    If `trial` is empty, the page shows the trial whose highest spike has the most deviations or, if
-    there are no spikes, the trial with the highest peak. The page shows the load from `start_s` to
-    `stop_s`, or the whole load if both are 0. Raise LabError in the same cases as `RunPage`, and
-    also if `start_s` or `stop_s` is outside the load.
+    If `trial` is empty, the page shows the trial with the most pronounced spike (see
+    `most_pronounced`). The page shows the load from `start_s` to `stop_s`, or the whole load if both
+    are 0. Raise LabError in the same cases as `RunPage`, and also if `start_s` or `stop_s` is
+    outside the load.
     """
     return SpikePage(run, trial, start_s, stop_s)
