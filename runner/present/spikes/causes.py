@@ -176,8 +176,8 @@ class _Count:
     """The values of one counter in all answers of GET /stats, and two answers around a spike.
 
     `first` is the index of the last answer before the spike. `last` is the index of the second
-    answer after the spike. The first answer after the spike would be too early, because Go updates
-    its numbers only when a collection ends.
+    answer after the spike. The first answer after the spike may come too early: Go updates the
+    numbers of its garbage collector only when a collection ends, and this may be after the answer.
     """
 
     at_s: Floats

@@ -1,9 +1,10 @@
 """Find events during a trial, and test if CPU spikes coincide with them more often than by chance.
 
-An event is an interval of time. It is known only with the resolution of its source. Throttling,
-steal, waiting, stops, context switches and CPU use are known for every window of the sampler.
-Garbage collections, the pool and accepted connections are known only from the server's GET /stats,
-which is requested at most five times a second. So such an event lies somewhere between two answers.
+An event is an interval of time. How exactly its start and end are known depends on the source.
+Throttling, steal, waiting, stops, context switches and CPU use are known for every window of the
+sampler. Garbage collections, the pool and accepted connections are known only from the server's GET
+/stats, which is requested at most five times a second. So it is known only that such an event lies
+somewhere between two answers.
 
 The test computes the share of spikes that overlap an event of one kind. Then it shifts the events
 against the spikes by 1, 2, ... windows, in a circle, and computes the same share for each shift.
@@ -130,7 +131,10 @@ def _collections(server: pd.DataFrame, duration_s: float) -> Events:
 
 
 def _holds(server: pd.DataFrame, host: pd.DataFrame, duration_s: float) -> Iterator[Events]:
-    """Yield each kind of events that hold the server back, with the lost time as amounts."""
+    """Yield each kind of event that holds the server back: waiting, steal, throttling and stops.
+
+    The amount of an event is the time that the server lost. Stops have no amounts.
+    """
     waited = inside(server, "waited_ms", duration_s)
     waited_pct = waited.value / (10 * (waited.end_s - waited.start_s))
     waits = stand_out(Windows(waited.start_s, waited.end_s, waited_pct), WAITED_FLOOR_PCT)
@@ -201,10 +205,11 @@ def _events(
 
 
 def _pairs(differs: NDArray[np.bool_]) -> list[Range]:
-    """Return the ranges of windows of the events that GET /stats shows.
+    """Return the range of windows of each event that the answers of GET /stats show.
 
-    `differs` says for each answer but the first if an event happened since the answer before it.
-    The range of such an event consists of the windows of both answers.
+    There is a window for each answer. `differs` says, for each answer except the first, whether an
+    event happened since the previous answer. The range of such an event consists of the windows of
+    these two answers.
     """
     return [(int(place), int(place) + 1) for place in np.flatnonzero(differs)]
 

@@ -43,7 +43,7 @@ LANES = {
     "database's CPU spike": "database",
 }
 """Names of the lanes in the figure, by the kind of event that a lane shows."""
-NUMBER_ROOM = 0.035  # smallest distance of two spikes' numbers, as a share of the panel's width
+NUMBER_ROOM = 0.035  # least distance of printed spike numbers, as a share of the panel's width
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ class _Panel:
     read: Callable[[float, float], str]
     """Function that returns the values at a position in the panel, as text.
 
-    Its arguments are the position's time in seconds and its height.
+    The arguments of the function are the coordinates of the position: the time in seconds, and the
+    value on the y axis.
     """
 
 
@@ -337,7 +338,10 @@ def _events_panel(every: Sequence[Events]) -> _Panel:
 
 
 def _draw_amounts(ax: Axes, lane: int, kind: str, amounts_ms: Windows) -> None:
-    """Draw the amount of each window as a bar in a lane, and write the highest amount beside it."""
+    """Draw the amount of each window as a bar in a lane.
+
+    Write the highest amount beside the lane.
+    """
     highest_ms = float(amounts_ms.value.max(initial=0.0))
     shares = amounts_ms.value / highest_ms if highest_ms > 0 else amounts_ms.value
     for start_s, end_s, share in zip(amounts_ms.start_s, amounts_ms.end_s, shares, strict=True):

@@ -5,10 +5,11 @@ inside the load count.
 
 Baseline: The baseline of a window is the median of all windows whose centre is at most
 BASELINE_S / 2 away (a centred rolling median). At the ends of the load, there are fewer such
-windows. The baseline follows the steps of a rate. A trailing median would lag behind, so that each
-step would be reported as a spike. At the end of the load, the centred median lags behind, too.
-Therefore the baseline there is at least the first quartile of the last END_S seconds: a value that
-is exceeded for three quarters of this time is a new level of the load (a step), not a spike.
+windows. If the rate of the load rises in steps, a centred median follows the steps, but a trailing
+median would lag behind, so that each step would be reported as a spike. At the end of the load, the
+centred median lags behind, too. Therefore the baseline there is at least the first quartile of the
+last END_S seconds: a value that is exceeded for three quarters of this time is a new level of the
+load (a step), not a spike.
 
 Deviation: The deviation is 1.4826 x MAD (median absolute deviation) of the differences between CPU
 use and baseline over the whole load. It estimates the standard deviation of normal noise (Hampel
@@ -268,6 +269,7 @@ def stretches(above: NDArray[np.bool_], fewest: int) -> tuple[tuple[int, int], .
 
     Runs with a single False between them are joined.
     """
-    # Pad both ends, because `binary_closing` treats values beyond the ends as False.
+    # `binary_closing` treats values beyond the ends as False, and would shorten a run that reaches
+    # an end. Therefore pad both ends.
     long = np.pad(binary_opening(above, [1] * fewest), 2)
     return runs(binary_closing(long, [1, 1])[2:-2])

@@ -21,7 +21,8 @@ LOST_FLOOR_PCT = 4.0
 """The deviation of stolen and of throttled time is never below this floor, in % of the time.
 
 With this floor, a stretch is found only if at least 20 % of its time is lost. A smaller floor would
-be pointless, because the kernel counts stolen time in steps of 10 ms.
+be pointless, because the kernel counts stolen time in steps of 10 ms, and 10 ms are 20 % of a
+window.
 """
 WAITED_FLOOR_PCT = 1.0
 """The deviation of the time spent waiting for a CPU is never below this floor, in % of the time.

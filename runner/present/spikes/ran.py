@@ -2,12 +2,12 @@
 
 The data come from a timeline, which is a load without a break. During this load, perf took 499
 samples per second of the server's CPU time. The spikes are found in the sampler's windows, as in
-any trial (found.py). The surroundings of a spike are the windows outside all spikes whose middle is
-at most BASELINE_S / 2 away from the middle of the spike.
+any trial (found.py). A window belongs to the surroundings of a spike if its middle is at most
+BASELINE_S / 2 away from the middle of the spike, and if it is not in any spike.
 
-A function's additional CPU time is its CPU time in the spike minus its usual CPU time. Both include
-the function's callees. The usual CPU time is the CPU time in the surroundings, scaled to the length
-of the spike.
+A function's additional CPU time is its CPU time in the spike minus its usual CPU time. The usual
+CPU time is the function's CPU time in the surroundings, scaled to the length of the spike. The CPU
+time of a function always includes the CPU time of its callees.
 
 To find the function of a spike, the search starts at the threads' first functions. It goes on to
 the callee with the largest additional CPU time, as long as this callee has at least the share

@@ -176,8 +176,8 @@ def survey(tables: Tables) -> pd.DataFrame:
     - `seconds` is the length of the part of the load in which spikes count. `spikes` is the number
       of counted spikes, and `spike_s` is the total length of these spikes in seconds.
     - `settling` is the number of spikes at the start of the load or of a slice.
-    - The columns OF_SPIKE describe the counted spike with the most deviations. They are NaN if no
-      spike was counted.
+    - The columns OF_SPIKE describe the counted spike that is the most deviations above the
+      baseline. They are NaN if no spike was counted.
     - `gc_per_s` is the number of garbage collections per second. It is NaN if the server reports no
       garbage collector.
     """
@@ -207,11 +207,12 @@ def survey(tables: Tables) -> pd.DataFrame:
 
 
 def most_pronounced(found: pd.DataFrame) -> str:
-    """Return the id of the trial of a survey whose highest spike has the most deviations.
+    """Return the id of the trial of a survey that has the most pronounced spike.
 
-    If no trial has a spike, return the id of the trial with the highest peak. A trial that is too
-    short to look for spikes is considered only if all trials are too short. Return an empty text if
-    there are no trials.
+    This is the spike whose height is the largest multiple of the trial's deviation. If no trial has
+    a spike, return the id of the trial with the highest peak. A trial that is too short to look for
+    spikes is considered only if all trials are too short. Return an empty text if there are no
+    trials.
     """
     if found.empty:
         return ""
