@@ -185,7 +185,7 @@ def _ends(rows: Sequence[ClaimRow]) -> tuple[float, float]:
 
 
 def _columns() -> tuple[float, float, float, float]:
-    """Return where the four text columns begin, in inches from the figure's left edge."""
+    """Return the left edges of the four text columns, in inches from the figure's left edge."""
     right_in = style.WIDTH_IN - HERE_IN - OUTCOME_IN + 0.08
     return 0.1, CLAIM_IN, right_in, right_in + HERE_IN
 

@@ -34,6 +34,7 @@ SENTENCES = {
 def sentence(claim: Claim) -> str:
     """Return the sentence that states a claim.
 
-    If `SENTENCES` does not contain the claim, return the key `short` of its entry.
+    If `SENTENCES` does not contain the claim, return the words that claims.toml gives in the key
+    `short`.
     """
     return SENTENCES.get(claim.name, claim.short)

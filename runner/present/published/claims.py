@@ -57,8 +57,8 @@ class Comparison:
     """An entry of claims.toml that says which ratios decide a claim, with one ratio for each load.
 
     Each ratio is the first server's quantity divided by the second server's. If the entry names a
-    single server, `against` names the divisor of the ratio. The comment at the top of
-    claims.toml explains the keys.
+    single server, this server is both the dividend and the divisor, and `against` says in what the
+    divisor differs. The comment at the top of claims.toml explains the keys.
     """
 
     __pydantic_config__ = WHOLE

@@ -221,9 +221,9 @@ def published_trials(tables: Tables, scenario: str = "") -> pd.DataFrame:
     """Return the trials that repeat a published scenario, sorted by load.
 
     Without `scenario`, return the trials that repeat any published scenario. Failed trials are
-    included. Steps of a search and calibration servers are left out. The additional column
-    `left_out` is the mask that `ratios.not_compared` returns. The frame is cached, so callers must
-    not change it.
+    included. Trials that are steps of a search, and trials of calibration servers, are left out.
+    The additional column `left_out` is the mask that `ratios.not_compared` returns. The frame is
+    cached, so callers must not change it.
     """
     scenarios = [scenario] if scenario else WORKLOADS
     trials = tables.trials

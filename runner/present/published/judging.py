@@ -356,9 +356,10 @@ def _parts(
 def _loads(tables: Tables, asked: Comparison, servers: Sequence[str]) -> list[LoadTrials]:
     """Return the loads that an entry asks for.
 
-    The loads of `count` follow from the entry's modes and numbers of connections. `experiments` and
-    `experiments-md5` are a single load each. Otherwise return each load under which all `servers`
-    ran. If there is no such load, return one load, so that its cells say which server did not run.
+    If the entry names the load `count`, return a load for each pair of its modes and numbers of
+    connections. If it names `experiments` or `experiments-md5`, return a single load. If it names
+    any other load, return each load of this kind under which all `servers` ran. If there is no such
+    load, return one load, so that its cells say which server did not run.
     """
     if asked.load == "count":
         pairs = product(asked.modes, asked.connections)
@@ -379,8 +380,8 @@ def _loads(tables: Tables, asked: Comparison, servers: Sequence[str]) -> list[Lo
     chosen = common or loads[:1]
     if not chosen:
         return [LoadTrials(sought, trials, sought)]
-    # Use `load_shape` as the label. It names the rate but not the request, so that loads with
-    # different requests at the same rate have the same label.
+    # Use `load_shape` as the label. It names the rate but not the request. Therefore two loads with
+    # different requests at the same rate have the same label, by which `_parts` finds such pairs.
     return [LoadTrials(str(rows["load_shape"].iloc[0]), rows, sought) for rows in chosen]
 
 
@@ -482,9 +483,9 @@ def tested(part: ClaimPart, claim: Claim, floor: float) -> ClaimPart:
     """Return the comparison with the p-values of one-sided tests against the claim's range.
 
     If only an upper bound of the ratio is known, the tests can only show that the ratio is below a
-    border; with a lower bound, they can only show that it is above a border. `floor` (>= 1) is the
-    ratio that noise caused between two labels of one server. A ratio counts as above or below a
-    border only if it is so by more than this factor.
+    border. If only a lower bound is known, they can only show that the ratio is above a border.
+    `floor` (>= 1) is the largest ratio that noise alone caused in this run. A ratio counts as above
+    or below a border only if the two differ by more than this factor.
     """
     found = part.ratio
     tests = []

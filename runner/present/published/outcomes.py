@@ -149,7 +149,8 @@ IN_WORDS: dict[str, str] = {
 def direction_words(direction: str, *, claims_equality: bool = False) -> str:
     """Return the words that pages print for `Judged.direction`.
 
-    For example: `less than claimed, or the other way round`.
+    For example: `less than claimed, or the other way round`. If the claim says that two sides are
+    equal (`claims_equality`), but they differ, return `not equal`.
     """
     if claims_equality and direction == Direction.UNDERSTATED:
         return "not equal"

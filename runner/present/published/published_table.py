@@ -99,7 +99,8 @@ def rows(tables: Tables) -> list[Row]:
     """Return at least one row for every published number, in the order of data/published.csv.
 
     If a number was published for a language, there is a row for each of our frameworks of that
-    language. If the number is a CPU peak, there is a row for each of our windows.
+    language. If the number is a CPU peak, there is a row for each of the two window lengths over
+    which the lab averages CPU use.
     """
     found = []
     for number in read_published():

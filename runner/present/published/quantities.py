@@ -1,4 +1,4 @@
-"""Compute the value of each trial that claims compare, and the numbers that explain obstacles."""
+"""Compute the values that claims compare, one for each trial, and numbers to explain obstacles."""
 
 from __future__ import annotations
 
