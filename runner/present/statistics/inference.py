@@ -55,7 +55,7 @@ Fewer trials do not show how much trials vary.
 """
 ROUNDING = 1e-12  # if logarithms differ by less than this, the difference is a rounding error
 Sample: TypeAlias = "pd.Series[float]"
-"""The values of a cell's trials, which are positive. The index is the block of each trial."""
+"""A positive value for each trial of a cell. The index of the series is the trial's block."""
 
 
 def level(manifest: Manifest) -> float:

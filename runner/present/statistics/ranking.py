@@ -38,7 +38,7 @@ from runner.present.statistics.significance import difference_p, holm
 
 @dataclass(frozen=True)
 class ServerPair:
-    """The comparison of two servers: the ratio first / second, and if the servers differ.
+    """The comparison of two servers: the ratio first / second, and whether the servers differ.
 
     `detectable` is the smallest true ratio (> 1) that these trials would have shown with a
     probability of 80 %, at the strictest level of Holm's correction.
@@ -75,8 +75,8 @@ class Ranking:
     def transitive(self) -> bool:
         """True if the differences divide the servers into groups of equal servers.
 
-        The order alone then says which servers differ: two servers differ if and only if, on the
-        way from the one to the other, at least one server differs from its neighbour.
+        It is then enough to know which neighbours in the ranking differ: two servers differ if and
+        only if some neighbours differ on the way from the one server to the other.
         """
         names = [place.name for place in self.places]
         apart = [self.pairs[neighbours].differ for neighbours in pairwise(names)]

@@ -65,7 +65,9 @@ def difference_p(a: Sample, b: Sample, alpha: float = ALPHA) -> float:
 def within_blocks(log_a: Floats, log_b: Floats, alpha: float = ALPHA) -> Floats:
     """Return the p-values of the null hypothesis that two servers do not differ within blocks.
 
-    The last axis of both arguments runs over the blocks, in the same order.
+    The last axis of both arguments runs over the blocks, in the same order. The test is the
+    permutation test within blocks. If there are too few blocks for it (see `RESOLUTION`), the test
+    is the paired t test.
     """
     n = log_a.shape[-1]
     smallest = 2.0 ** (1 - n) if n <= EXACT_BLOCKS else 1 / (RESAMPLES + 1)
@@ -79,10 +81,11 @@ def permutation_p(differences: Floats) -> Floats:
 
     `differences` are the differences of two servers' logarithms in each block. The last axis runs
     over the blocks. If the servers are equal, each difference is equally likely with the opposite
-    sign. There are 2^n ways to choose the signs of n differences. p is the share of them for which
-    the sum of the differences is at least as far from 0 as the observed sum. With more than
-    `EXACT_BLOCKS` blocks, p is estimated from `RESAMPLES` seeded choices and the observed choice
-    (Phipson & Smyth 2010, Statistical Applications in Genetics and Molecular Biology 9(1), 39).
+    sign. There are 2^n ways to choose the signs of n differences. p is the share of these ways for
+    which the sum of the differences is at least as far from 0 as the observed sum. With more than
+    `EXACT_BLOCKS` blocks, p is estimated from `RESAMPLES` seeded random choices of the signs, and
+    from the observed signs (Phipson & Smyth 2010, Statistical Applications in Genetics and
+    Molecular Biology 9(1), 39).
 
     `scipy.stats.permutation_test(permutation_type="samples")` returns the same exact p-values. It
     is not used because a call handles only one sample and takes far more CPU time: 170 times as
@@ -166,9 +169,10 @@ def magnitude(delta: float) -> str:
 
 @dataclass(frozen=True)
 class Drift:
-    """Spearman's rho between the order of a run's trials and their values relative to the cell.
+    """Spearman's rho, which says how steadily values rise or fall over a run.
 
-    `p` is the p-value of rho, and `n` is the number of trials. See the function `drift`.
+    `p` is the p-value of rho, and `n` is the number of trials. The function `drift` explains how
+    rho is computed.
     """
 
     rho: float

@@ -98,8 +98,9 @@ def rows_of(tables: Tables, rule: Rule, *, ended: bool) -> tuple[Row, ...]:
     """Return a row for each quantity of each load.
 
     `ended` is True if no further session follows. Each deciding quantity is judged at the
-    significance level of the rule. This level is divided among the other quantities (Bonferroni),
-    because each further quantity is a further chance of a false alarm.
+    significance level of the rule. Each other quantity is judged at this level divided by the
+    number of other quantities (Bonferroni), because each of them is a further chance of a false
+    alarm.
     """
     followed = list(_followed(tables))
     others = sum(not each.is_deciding and not each.is_shown_only for each in followed)

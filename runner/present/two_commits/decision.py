@@ -3,9 +3,9 @@
 In each session three servers run side by side: base, base again (a second label of base), and head.
 Each session gives an effect (head compared with the mean of the two bases) and a measure of the
 noise (base again compared with base). After certain numbers of sessions there is an interim look at
-the effects. If a look shows a difference, this is only a suspicion. Only later sessions can confirm
-the suspicion, because they did not contribute to it. docs/two-commits.md explains the rule, and
-`benchmarks/false_alarms.py` measures how often the rule errs.
+the effects. If a look shows a difference, this is only a suspicion. Only the sessions after this
+look can confirm the suspicion, because the earlier sessions caused it. docs/two-commits.md explains
+the rule, and `benchmarks/false_alarms.py` measures how often the rule errs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ The share is less than 1, because there are so few confirming sessions that thei
 TIE_ALPHA = 0.005
 """Two-sided significance level of a tie at each interim look.
 
-The level is strict, because the run ends with a tie at an interim look.
+The level is strict, because there are many looks, and a tie at any look is final: no later session
+can correct it.
 """
 LAST_ALPHA = 0.1
 """Two-sided significance level of a tie at the end of a run.
@@ -50,9 +51,9 @@ LAST_ALPHA = 0.1
 The level may be lenient, because this decision is made only once.
 """
 SMALLEST_FOUND = 2.0
-"""A tie excludes differences of this many times the border.
+"""A tie says that the difference is smaller than this many times the border.
 
-Differences of this size are found reliably (docs/two-commits.md). Smaller differences may go
+A difference of this size is found reliably (docs/two-commits.md), but a smaller difference may go
 unnoticed.
 """
 
@@ -239,8 +240,9 @@ def _confirms(later: Effects, rule: Rule, sign: float) -> bool:
 def _excludes(effects: Effects, rule: Rule, alpha: float, *, slower_only: bool = False) -> bool:
     """Return True if the sessions exclude every difference that a tie must exclude.
 
-    The interval at the level `alpha` must lie within `rule.excluded` on both sides of 0. With
-    `slower_only`, the sessions need to exclude only that head is slower than base.
+    The interval of the effect at the level `alpha` must lie between `-rule.excluded` and
+    `rule.excluded`. With `slower_only`, only its upper end matters: the sessions then need to
+    exclude only that head is slower than base.
     """
     low, high = one_sample(effects.effect).interval(1 - alpha)
     return float(high) < rule.excluded and (slower_only or float(low) > -rule.excluded)
