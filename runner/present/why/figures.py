@@ -22,7 +22,8 @@ MOST_SERVERS = 4
 LEAST_SHARE = 0.01
 """The figure shows a kind of work only if it takes enough CPU time in at least one server.
 
-Enough is this share of the CPU time per request that the most expensive server needs in total.
+The CPU time is enough if it is at least this share of the total CPU time per request of the most
+expensive server.
 """
 BAR_IN = 0.15
 APART_IN = 0.14

@@ -48,7 +48,7 @@ LEAST_US = 0.05
 
 
 def load_words(tables: Tables, load: str) -> str:
-    """Return a profiled load in words. If the run has no trials of the load, return its name."""
+    """Return a profiled load in words, or the load's name if the run has no trials of this load."""
     trials = tables.trials[_first_attempts(tables).str.endswith(f"-{load}")]
     return str(trials["load_brief"].iloc[0]) if len(trials) else load
 
@@ -125,7 +125,7 @@ def difference_words(found: Difference) -> str:
 
     The sentence names the kinds of work in which the servers differ significantly. First come the
     kinds for which the more expensive server needs more CPU time, and then the kinds for which it
-    needs less.
+    needs less. If the total CPU times do not differ significantly, the sentence says so instead.
     """
     total = found.total
     if not total.is_sure:
@@ -230,10 +230,11 @@ def remarks(profiles: Profiles, load: str) -> list[str]:
 
 
 def database_words(databases: Profiles, load: str) -> tuple[str, ...]:
-    """Return a sentence for each server that says on what PostgreSQL behind it spends CPU time.
+    """Return sentences that say on which kinds of work PostgreSQL spends CPU time under a load.
 
-    Each sentence also says how much of the CPU time is in functions without a known name. A last
-    sentence explains how the time of such functions is counted.
+    There is a sentence for each server that sends requests to PostgreSQL. The sentence also says
+    how much of the CPU time is in functions without a known name. A last sentence explains how the
+    time of such functions is counted.
     """
     found = databases.of(load)
     said = [
