@@ -17,7 +17,7 @@ IDLE = {
     "system": "left to sleep as the system is set up",
     "both": "kept awake and left to sleep, by load",
 }
-"""Words for the state of idle CPUs. The keys are the words in manifests."""
+"""Words that say what happened to idle CPUs, by the value of `idle` in the manifest."""
 HOW_SERVERS_RAN = {
     "docker": ", servers in containers",
     "process": ", servers as plain processes",
@@ -28,7 +28,7 @@ DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
 
 
 def load_words(trials: pd.DataFrame) -> str:
-    """Return words for how one load was driven: `closed loop, N = 3000, zero think time`.
+    """Return words that say how a load was driven: `closed loop, N = 3000, zero think time`.
 
     The words name the rate of an open loop, or the number of users of a closed loop. `trials` are
     the trials of this load.
@@ -144,7 +144,7 @@ def machine(manifest: Manifest) -> str:
 
 
 def manifest_facts(manifest: Manifest) -> dict[str, str]:
-    """Return the facts of a manifest that readers look for, in words and by heading.
+    """Return the most important facts of a manifest in words, by heading.
 
     A fact that the manifest does not contain is left out.
     """

@@ -254,7 +254,7 @@ def literal(text: str) -> str:
 
 
 def fenced(text: str, language: str) -> str:
-    """Return code as Markdown, between fences that are longer than any backticks in the code."""
+    """Return code as Markdown, between fences with more backticks than any line of the code."""
     longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"

@@ -78,9 +78,9 @@ OTHER_FAMILIES = (
 )
 
 SHADE = ("#FBE3B3", "#453615")
-"""Colour that highlights a stretch of time in a figure, on a light page and on a dark page."""
+"""Two colours that highlight a stretch of time in a figure: on a light page, and on a dark page."""
 SHADE_EDGE = ("#E9B44C", "#8F6E24")
-"""Colour of the outline of a highlighted stretch, on a light page and on a dark page."""
+"""Two colours for the outline of a highlighted stretch: on a light page, and on a dark page."""
 
 
 def to_rgb(color: str) -> tuple[float, float, float]:

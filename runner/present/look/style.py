@@ -114,7 +114,7 @@ def page(
     below_in: float = 0.0,
     may_shrink: bool = True,
 ) -> tuple[Figure, list[list[Axes]]]:
-    """Return a figure of the blog's width with title, key, caption and rows of empty panels.
+    """Return a figure of the usual width with title, key, caption and rows of empty panels.
 
     The figure is as high as its content. If it would be higher than `TALLEST_IN`, the height of the
     panels is reduced, unless `may_shrink` is False. `may_shrink` must be False for panels that

@@ -36,7 +36,7 @@ A variable would have to be removed before the first notebook, which would take 
 """
 FORGET = "%reset -f"
 """Code that removes every variable of a notebook."""
-FOLDER = "bench-kernels-"  # beginning of the names of folders with sockets
+FOLDER = "bench-kernels-"  # the name of each folder that contains sockets begins with this
 QUIET = ["--log-level=40"]  # log errors only, because kernels warn about sockets on loopback
 ANSWERED_WITHIN_S = 1.0
 """If a kernel has not answered for this many seconds, `finish` checks that it is still alive."""

@@ -274,8 +274,8 @@ def open_spikes(run: str, trial: str = "", start_s: float = 0.0, stop_s: float =
     """Return the page about the CPU spikes of a run, for a notebook.
 
     If `trial` is empty, the page shows the trial with the most pronounced spike (see
-    `most_pronounced`). The page shows the load from `start_s` to `stop_s`, or the whole load if both
-    are 0. Raise LabError in the same cases as `RunPage`, and also if `start_s` or `stop_s` is
+    `most_pronounced`). The page shows the load from `start_s` to `stop_s`, or the whole load if
+    both are 0. Raise LabError in the same cases as `RunPage`, and also if `start_s` or `stop_s` is
     outside the load.
     """
     return SpikePage(run, trial, start_s, stop_s)

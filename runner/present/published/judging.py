@@ -324,9 +324,11 @@ then the largest quotas.
 def _parts(
     tables: Tables, claim: Claim, asked: Comparison, stand_in: Mapping[str, str]
 ) -> list[ClaimPart]:
-    """Return the comparisons that an entry asks for: one for each load, under the best conditions.
+    """Return the comparisons that an entry asks for, one for each load.
 
-    `stand_in` maps a published language to the framework that stands for it.
+    If a load ran under several conditions, its comparison is made under the best of these
+    conditions (see `TERMS`). `stand_in` maps a published language to the framework that stands for
+    this language.
     """
     servers = [stand_in.get(name, name) for name in asked.servers]
     kind = asked.against.load or asked.load

@@ -23,7 +23,7 @@ OUTCOMES = (HOLDS, FAILS, CLOSE, ABSENT)
 
 @dataclass(frozen=True)
 class Rule:
-    """The outcome of one comparison for a claim, and the condition under which it applies."""
+    """A possible outcome of a comparison for a claim, and when a comparison has this outcome."""
 
     outcome: str
     when: str

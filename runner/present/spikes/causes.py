@@ -115,7 +115,7 @@ def explain(spike: Spike, around: Surroundings) -> Explanation:
 
 
 def _caught_up(spike: Spike, around: Surroundings) -> _Candidate:
-    """Return the candidate that the server caught up, with the CPU time that it had lost before.
+    """Return `CAUGHT_UP` as a possible cause, with the CPU time that the server had lost before.
 
     The CPU time is NaN if nothing held the server back before the spike.
     """

@@ -245,8 +245,8 @@ def _hold(kind: Events, spikes: Sequence[Range], start: Floats, end: Floats) -> 
     covered = float(there.mean())
     together = int(overlaps[0])
     found = replace(kind, count=count, covered=covered, together=together, expected=expected)
-    # If all shifts give the same number, nothing can be tested. This happens if there are no spikes
-    # or no events, or if there are events all the time.
+    # If each shift makes the same number of spikes overlap events, nothing can be tested. This
+    # happens if there are no spikes or no events, or if there are events all the time.
     if overlaps.min() == overlaps.max():
         return found
     return replace(

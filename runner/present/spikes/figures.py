@@ -128,7 +128,8 @@ def _timeline(chart: Chart, view: View) -> Figure:
         style.even_axis(ax, "x")
     top = grid[0][0]
     taken = list[float]()
-    # Number the spikes, beginning with the highest. Leave out numbers that are too close to others.
+    # Print the number of each spike. If two numbers would be too close to each other, print only
+    # the number of the higher spike.
     for place, spike in sorted(view.numbered.items(), key=lambda pair: -pair[1].height_pct):
         middle = min(max((spike.start_s + spike.end_s) / 2, view.start_s), view.stop_s)
         if all(abs(middle - other) > NUMBER_ROOM * (view.stop_s - view.start_s) for other in taken):

@@ -121,7 +121,7 @@ def _times(count: int) -> str:
 
 
 def _sentences(shown: dict[Any, View]) -> str:
-    """Return a sentence for each server with its CPU use, its spikes and its collections."""
+    """Return a sentence for each server with its CPU use, spikes and garbage collections."""
     found = []
     for server, each in shown.items():
         row = each.case.row

@@ -201,7 +201,7 @@ def one_sample(logs: Floats) -> LogRatio:
 
 
 def paired(log_a: Floats, log_b: Floats) -> LogRatio:
-    """Estimate the mean difference between the logarithms of two servers within blocks.
+    """Estimate the mean difference between the logarithms of two servers' values within blocks.
 
     The last axis of both arguments runs over the blocks, in the same order. Intervals and p-values
     equal those of `scipy.stats.ttest_rel`. That function is not used for two reasons: its result

@@ -100,9 +100,9 @@ def _box(placed: _Placed, y: float, width: float, of_two: bool) -> Box:
 def _label(frame: Frame, letters: int, of_two: bool) -> str:
     """Return the text of a box, with at most `letters` characters.
 
-    In a graph of a difference, the text consists of the difference and the frame's name. If both do
-    not fit, the sign replaces a significant difference, and any other difference is left out. A
-    number is never cut off, because half of a number would mislead.
+    In a graph of a difference, the text consists of the difference and the frame's name. If they do
+    not fit together, only the sign of a significant difference is kept, and any other difference is
+    left out. A number is never cut off, because half of a number would mislead.
     """
     words = frame.name
     if of_two:
