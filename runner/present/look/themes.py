@@ -67,7 +67,8 @@ def darken(figure: Figure, looks: Iterable[Identity]) -> None:
     known = partners(looks)
     with style.rc():
         figure.draw_without_rendering()  # creates the ticks, so that they can be recoloured
-    # `findobj` may find an artist twice. Key artists by id, so that each is recoloured only once.
+    # `findobj` may find an artist twice. A dictionary by id contains each artist only once, so that
+    # no artist is recoloured twice.
     for artist in {id(found): found for found in figure.findobj()}.values():
         _recolour(artist, known)
 

@@ -207,7 +207,7 @@ class RunPage(Page):
                 f"In the trial {trial!r} the script and the probe sent different requests, which "
                 "cannot be compared: choose another trial."
             )
-        # the arguments from which figures can be made, by their types
+        # A function that makes a figure is called with one of these values, chosen by its type.
         self.subjects: dict[type, Any] = {
             Tables: self.tables,
             Case: self.case,

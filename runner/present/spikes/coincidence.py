@@ -44,7 +44,7 @@ from runner.present.statistics.stats import Floats
 
 Range = tuple[int, int]
 ALPHA = 0.05
-SWITCHES_FLOOR = 500.0  # smallest deviation of the machine's context switches per second
+SWITCHES_FLOOR = 500.0  # the deviation of context switches per second is never below this floor
 OTHERS_FLOOR_PCT = 8.0
 """The deviation of other programs' CPU use is never below this floor, in % of a core.
 

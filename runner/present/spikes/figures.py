@@ -43,7 +43,7 @@ LANES = {
     "database's CPU spike": "database",
 }
 """Names of the lanes in the figure, by the kind of event that a lane shows."""
-NUMBER_ROOM = 0.035  # least distance of printed spike numbers, as a share of the panel's width
+NUMBER_ROOM = 0.035  # numbers of spikes are at least this share of the panel's width apart
 
 
 @dataclass(frozen=True)

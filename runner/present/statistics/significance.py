@@ -27,7 +27,7 @@ from runner.present.statistics.stats import Floats
 RESAMPLES = 9_999
 SEED = 20_261_121
 DRIFT_RESAMPLES = 1_999
-EXACT_BLOCKS = 14  # with n blocks up to this number, all 2^n permutations are tried
+EXACT_BLOCKS = 14  # if there are at most this many blocks, all permutations are tried
 RESOLUTION = 10
 """A permutation test is used only if this factor times its smallest p-value is at most `alpha`.
 
