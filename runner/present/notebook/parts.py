@@ -415,7 +415,7 @@ def numbers(tables: Tables) -> Iterator[Block]:
 
 
 def claim_by_claim(tables: Tables, source: str = "") -> Iterator[Block]:
-    """Yield every claim of the run whose source contains `source`; see `judged_claims`."""
+    """Judge every claim by a run, and yield the claims that `judged_claims` selects by `source`."""
     yield from judged_claims(judge_all(tables), source)
 
 

@@ -58,7 +58,10 @@ PARTS: dict[str, parts.Part] = {
     ],
     "limits": lambda view: [Bullets(spike_words.limits(view))],
 }
-"""Functions that make the parts about the trial from its `View`, by the part's name."""
+"""Functions that make the parts about the shown trial, by the part's name.
+
+Each function is called with the `View` of this trial.
+"""
 
 
 class SpikePage(RunPage):

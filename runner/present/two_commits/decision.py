@@ -1,4 +1,4 @@
-"""Decide if the head of two commits is worse than the base, better, or neither.
+"""Decide if the second of two commits (head) is worse than the first (base), better, or neither.
 
 In each session three servers run side by side: base, base again (a second label of base), and head.
 Each session gives an effect (head compared with the mean of the two bases) and a measure of the

@@ -60,7 +60,7 @@ class Frame:
             yield from callee.frames()
 
     def kept(self, most: int) -> Frame:
-        """Return the tree with only the `most` frames that take the most CPU time, or fewer.
+        """Return the tree with at most `most` frames, which are those that take most CPU time.
 
         A frame never takes more CPU time than its caller, so the caller of each kept frame is kept,
         too.
