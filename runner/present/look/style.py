@@ -307,9 +307,9 @@ def log_axis(
 def ticks_across(ax: Axes, ticks: Sequence[float], label: Callable[[float], str] = plain) -> None:
     """Give the x axis only those `ticks` whose labels do not overlap.
 
-    `ticks` are in rising order. The lowest tick is always kept. A tick is left out if its label would overlap the label of the
-    tick that was kept before it. A label may have several lines. Call this function when the limits
-    and the scale of the axis are final.
+    `ticks` are in rising order. The lowest tick is always kept. A tick is left out if its label
+    would overlap the label of the tick that was kept before it. A label may have several lines.
+    Call this function when the limits and the scale of the axis are final.
     """
     kept: list[float] = []
     edge = -math.inf

@@ -193,7 +193,7 @@ def _without_change(n: int) -> Floats:
 
 
 def findings(found: History) -> list[str]:
-    """Return a sentence that counts the courses without a change, and a sentence for each change."""
+    """Return a sentence that counts the courses without a change, then a sentence per change."""
     steady = sum(not course.changes for course in found.courses)
     few = "" if len(found.runs) >= LEAST else f" To find a change, {LEAST} runs or more are needed."
     return [
