@@ -10,9 +10,8 @@
   const number = (us) => us.toPrecision(3);
   const signed = (us) => (us < 0 ? "−" : "+") + Math.abs(us).toFixed(2);
 
-  // Return the label of a frame that is `px` pixels wide. In a graph of a difference, the label
-  // consists of the difference and the name. If they do not fit together, only the sign of a
-  // significant difference is kept, because half of a number would mislead.
+  // Return the label of a frame that is `px` wide. If the number does not fit, only the sign is
+  // kept, because half of a number would mislead.
   function label(data, frame, px) {
     if (data.kind === "server") return frame.name;
     const whole = `${signed(frame.more)} ${frame.name}`;
@@ -27,8 +26,7 @@
     return made;
   }
 
-  // Add the hatching for frames that take less time in one server than in the other. All graphs of
-  // the page use the same hatching.
+  // Add the hatching of frames that take less time; all graphs of the page share it.
   function addPattern() {
     const holder = element("div", { class: "flame-pattern", "aria-hidden": "true" });
     holder.innerHTML =
