@@ -1,4 +1,7 @@
-"""Tests of a trial's database: a real PostgreSQL as plain processes, alone and in a campaign."""
+"""Tests of the database that the lab starts for a trial: a real PostgreSQL, as plain processes.
+
+Some tests use the database alone, others run a campaign that uses it.
+"""
 
 import contextlib
 import json
@@ -41,7 +44,10 @@ def engine(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def served(engine, tmp_path_factory):
-    """Yield a database and its log, for tests that leave the database as it was."""
+    """Yield a running database and the path of the database's log.
+
+    Several tests share this database, so each of them must leave it running.
+    """
     log = tmp_path_factory.mktemp("served") / "log"
     with serving(engine, place(1).generator, log) as database:
         yield database, log
@@ -74,7 +80,8 @@ def databases(runner):
 
 def insert(database, firmware):
     with psycopg.connect(database.url, autocommit=True) as connection:
-        # Without this setting, the row could be lost if PostgreSQL is killed within 0.6 s.
+        # Without this setting, PostgreSQL may lose the row if it is killed within 0.6 s after the
+        # insert.
         connection.execute("SET synchronous_commit = on")
         values = "(gen_random_uuid(), 'm', %s, now())"
         connection.execute(
@@ -101,7 +108,7 @@ def test_a_cluster_is_fresh_and_gone_afterwards(engine, tmp_path):
             tree = [leader, *leader.children(recursive=True)]
             seen = []
             for process in tree:
-                # The process that served a connection may have just ended.
+                # The process that served the last connection may end before its user is read.
                 with contextlib.suppress(psutil.NoSuchProcess):
                     seen.append((process.uids().effective, tuple(process.cpu_affinity())))
             assert len(seen) > 3
@@ -247,7 +254,7 @@ def test_a_killed_run_leaves_no_database(tmp_path, campaign):
     assert not list(Path("/tmp").glob(clusters))
 
 
-# --- invariant 6 and the verdict, with numbers ----------------------------------------------------
+# --- number of inserted rows, and a database that dies --------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -281,8 +288,8 @@ def test_a_row_more_needs_an_answer_that_was_lost(rows, refused, lost, ok):
 @needs_postgres
 @pytest.mark.parametrize("state", ["warm-up", "load"])
 def test_a_database_that_dies_fails_its_trial(tmp_path, campaign, state):
-    # The warm-up lasts at least a second, because the lab ends a shorter one by a SIGINT to wrk,
-    # even if wrk is paused.
+    # The warm-up must last at least a second. The lab ends a shorter warm-up by a SIGINT to wrk,
+    # even while wrk is paused, so the warm-up could end before the database is killed.
     campaign.write_text(campaign.read_text().replace("warmup_s = 0.1", "warmup_s = 1"))
     fake_lab.fault(tmp_path, f"pause-{state} b01")
     with real_lab.start(tmp_path, "run", str(campaign), "--engine", "process") as runner:

@@ -228,8 +228,9 @@ def test_a_killed_runner_leaves_no_container(root, number, ours):
     wait_for(lambda: not ours(runner.pid) and not list((root / "data" / ".live").iterdir()), 20)
 
 
-# Commands for a shell inside PostgreSQL's container. Servers' containers have the same options, but
-# no shell, because their images are FROM scratch.
+# Commands that must fail in a shell inside PostgreSQL's container. Before each command, the dict
+# says what the command tries. The test uses PostgreSQL's container, because the containers of
+# servers have the same options, but no shell: their images are built FROM scratch.
 KEPT_FROM = {
     "writing to its programs": "echo x > /etc/passwd",
     "writing beside them": "touch /new",
@@ -333,7 +334,8 @@ def test_a_server_without_memory_fails_its_trial(root, ours):
 @pytest.fixture
 def engine(monkeypatch):
     """Yield a function that starts a Docker engine for this test only, which the test may stop."""
-    # The folder is not in `tmp_path`, because the path of a socket can have only 107 bytes.
+    # The folder is not in `tmp_path`, because the path of a socket can have only 107 bytes, and
+    # `tmp_path` may be too long for that.
     home = Path(tempfile.mkdtemp(prefix="lab-engine-"))
     engines: list[subprocess.Popen[bytes]] = []
 

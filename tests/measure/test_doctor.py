@@ -45,9 +45,9 @@ FILES = {
 
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
-    """Return a folder with the files of /proc, /sys and /etc of the good machine.
+    """Return a folder with fake files of /proc, /sys and /etc, which describe a good machine.
 
-    The system calls that the lab uses are replaced, so that they agree with these files.
+    The system calls that the lab uses are replaced, so that their results agree with these files.
     """
     for path, text in FILES.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ def fake(tmp_path, monkeypatch):
 
 
 def sleep(_seconds):
-    """Return without waiting, because nothing changes on the fake machine meanwhile."""
+    """Return at once, because nothing changes on the fake machine while a caller waits."""
 
 
 def warnings(root, placement=APART, connections=3000, opened=120_000, sleep=sleep):

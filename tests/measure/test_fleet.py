@@ -85,7 +85,8 @@ def counted(run, trial):
     """
     folder = run.folder / "trials" / trial["trial_id"]
     record = json.loads((folder / "trial.json").read_text())["measurement"]
-    # The file does not exist if the probe's load would have been too much for the server.
+    # If the probe's requests would have been too much for the server, the lab did not start the
+    # probe, and this file does not exist.
     probe = folder / "probe.parquet"
     probed = len(pd.read_parquet(probe)) if probe.exists() else 0
     return (
@@ -218,7 +219,8 @@ BURNS = real_lab.campaign(
     server_cpus=1,
     repeats=1,
 )
-"""A campaign with a server that uses BURN_US of CPU time per request in a known function."""
+"""A campaign with a server that uses BURN_US microseconds of CPU time per request, in a function
+whose name is known."""
 
 
 @pytest.mark.load
@@ -254,9 +256,10 @@ PROFILED_INSERTS = load(
 
 @pytest.mark.load
 def test_the_database_on_another_host_is_profiled(root, fleet, nothing_left):
-    """The samples of perf must add up to the database's CPU time, which the sampler has measured.
+    """perf's samples of the database must add up to the CPU time that the sampler has measured.
 
-    They must also be of known functions of PostgreSQL, whose program is in a container there.
+    Most samples must show functions of PostgreSQL by name, although PostgreSQL's program is in a
+    container on another host.
     """
     made = real_lab.run(root, campaign(PROFILED_INSERTS), "--hosts", fleet.file(root), code=None)
     assert "not profiled" not in made.done.stderr, made.done.stderr
@@ -393,7 +396,7 @@ loads = loads_of(4)
 loads_long = loads_of(90)
 """A function that tells whether a load of 90 s runs.
 
-Tests end such a load early, because they cut off a host.
+No test waits for the end of such a load: the tests make a host fail, which ends the run earlier.
 """
 
 
@@ -452,7 +455,8 @@ def goes_on(root, hosts):
 def noticed(runner, since_s):
     """Wait until a run notices a lost host, and return the run's output so far.
 
-    Fail if it takes more than 11 s from `since_s`: 10 s are promised, and 1 s is for the test.
+    Fail if the run notices the loss more than 11 s after `since_s`. The documentation promises
+    10 s, and one more second is allowed for the test itself.
     """
     said = ""
     while "has not responded for too long" not in said:
@@ -462,7 +466,9 @@ def noticed(runner, since_s):
 
 
 def emptied(machine, since_s):
-    """Wait until nothing of the lab runs on a host; fail if it takes more than 15 s."""
+    """Wait until no program of the lab runs on a host; fail if one still runs 15 s after
+    `since_s`.
+    """
     wait_for(lambda: not machine.programs() - ADMINS, since_s + 15 - time.monotonic())
 
 
@@ -658,7 +664,7 @@ def test_a_run_goes_on_after_a_frozen_host_and_a_killed_runner(root, fleet, noth
     with under_way(root, hosts, "--resume", "latest") as runner:
         runner.kill()
         real_lab.ended(runner)
-    wait_for(lambda: not fleet.containers(), 15)  # the watchdog removes them
+    wait_for(lambda: not fleet.containers(), 15)  # the watchdog removes the containers
     assert "Nothing was left over" in cleaned(root, fleet, hosts)
     goes_on(root, hosts)
     alone = real_lab.bench(root, "run", "--resume", "latest", code=2)

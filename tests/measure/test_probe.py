@@ -263,7 +263,7 @@ def test_an_unaccepted_connection_holds_up_no_other_request():
     class Stalling(Server):
         def process_request(self, *connection):
             if self.accepted == 19:
-                # this blocks the server's accepting, because the method runs in that thread
+                # this method runs in the thread that accepts connections, so it blocks that thread
                 time.sleep(0.3)
             super().process_request(*connection)
 
@@ -432,7 +432,7 @@ def test_requests_before_and_after_a_load_are_not_within_it():
 def test_percentiles_of_what_was_due_within_the_load(tmp_path):
     latencies = np.full(1000, 1.0)
     latencies[::100] = 50.0  # 1 % take 50 ms
-    # these were due after the load, which takes 20 s and so has 800 requests
+    # the last 200 requests are due after the load: it lasts 20 s, in which 800 requests are due
     latencies[800:] = 900.0
     out = tmp_path / "probe.parquet"
     found = probe_percentiles(samples(latencies), out, [Window(0, 20.0, 0, 0)])
@@ -470,15 +470,15 @@ def test_late_sending_differs_from_waiting_for_the_server():
     assert late(probes, 1.0) == 0.0
     assert late(probes, 5.0) == pytest.approx(0.6, abs=0.01)  # the probe stopped after 2.5 s
     assert late(probes, 0.2) == 0.0
-    # If the server accepts no connection in that half second, the probe waits for its first
-    # connection. This is not the probe's fault, so the requests do not count as sent late.
+    # If the server accepts no connection for half a second, the probe cannot send the requests that
+    # are due meanwhile. This is not the probe's fault, so these requests do not count as sent late.
     waits = np.where((due > 1e9) & (due < 1.5e9), int(1.5e9), due)
     received_ms = (
         np.where(number == 40, int(1.5e9), np.maximum(waits, sent + 1_000_000)) - waits
     ) / 1e6
     assert late(samples(received_ms, sent=waits, opened=number == 40, count=100), 2.5) < 0.02
-    # If the server answers no request for 10 s, the probe cannot send more than a hundred requests.
-    # This is not the probe's fault either.
+    # If the server answers no request for 10 s, a request waits on each of PROBE_CONNECTIONS
+    # connections, and the probe sends all further requests late. This is not its fault either.
     due = np.arange(200, dtype=np.int64) * PERIOD_NS
     end = np.maximum(due, int(10e9))
     sent = np.where(np.arange(200) < PROBE_CONNECTIONS, due, end)

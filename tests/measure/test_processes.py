@@ -252,9 +252,9 @@ def test_cpus_that_poll_enter_no_idle_state():
 
 
 def holders(pids):
-    """Return the pids, among `pids`, of the processes that have the device open.
+    """Return those of `pids` whose processes have the file /dev/cpu_dma_latency open.
 
-    It is no error if a process closes other files while this function looks at them.
+    It is no error if a process closes a file while this function reads the list of its open files.
     """
 
     def is_open(link):

@@ -48,9 +48,9 @@ def test_samples_get_the_times_of_this_machine(ahead_ns, expected_s):
 
 
 def test_the_clock_after_the_load_counts(tmp_path):
-    """The times of samples are converted by the clock's offset after the load, not before it.
+    """The times of samples are converted by the offset that the host's clock has after the load.
 
-    The test changes the offset of the host's clock during the load.
+    The test changes this offset during the load, so the offset before the load would be wrong.
     """
     site = SimpleNamespace(clock=Clock(0, 0))
     out = tmp_path / "perf.txt.gz"
@@ -93,7 +93,10 @@ def bench_of(database, *, database_cpus=(0,)):
 
 @pytest.fixture
 def profiled_hosts(monkeypatch):
-    """Replace the containers of perf by the names of their hosts; return the names' list."""
+    """Return a list that gets the role of each host on which the lab would start perf.
+
+    No container is started: in place of a container, the lab gets the role of the host.
+    """
     started = []
 
     @contextlib.contextmanager

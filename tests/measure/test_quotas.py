@@ -100,7 +100,7 @@ def open_below(folder):
 
 def test_without_any_quota_the_throttled_time_is_0(tree):
     tree.process(PID, "/docker/one")
-    # this remains from a quota that the group had earlier
+    # this throttled time remains from a quota that the group had earlier
     tree.group("/docker/one", throttled_ns=7_000_000)
     tree.group("/docker")
     assert quota_in(tree) == Quota(None, known=True, shared=False)
@@ -352,7 +352,7 @@ def test_terms_and_sentences_contain_the_quota(tables, tmp_path, share, quota, w
 
 
 def test_the_evidence_says_how_much_of_a_quota_was_left(tables, tmp_path):
-    """The evidence must say how much of its quota the server used.
+    """The evidence must say how much CPU time the server used, and how much its quota allowed.
 
     If it is unknown how long the quota held the server back, the evidence must say so.
     """

@@ -113,7 +113,7 @@ def sampling(root):
 def held(name, code, sampling, root):
     """Start Python code as the process engine starts a server; its output goes to `log`.
 
-    The program waits before its first instruction until the context releases it.
+    The program does not begin until the test calls `release` of the yielded process.
     """
     argv = [sys.executable, "-c", code]
     return pinned(
@@ -212,7 +212,10 @@ def test_the_host_agrees_with_psutil():
 
 
 def test_memory_of_many_processes_agrees_with_psutil():
-    """The lab reads the same memory of many processes as psutil, at once or in portions."""
+    """The lab must find that many processes use as much memory as psutil says.
+
+    This must hold if the lab reads all processes at once, and if it reads them in portions.
+    """
     children = 3 * procfs.AT_ONCE
     with running(FAMILY.format(children=children), lines=children + 1) as leader:
         pids = list(descendants(leader.pid))
@@ -351,8 +354,8 @@ def test_a_group_agrees_with_its_process(group):
 
 @pytest.mark.timed
 def test_a_known_duty_cycle_comes_back(root, sampling):
-    """The CPU time by the control group's counter, and by the process's clocks, must agree with the
-    program's own measurement.
+    """A program measures its own CPU time. The control group's counter, and the lab's reading of
+    the process, must agree with it.
     """
     with held("duty", DUTY.format(seconds=3), sampling, root) as process:
         sampling.add("server", process.pid)

@@ -1,6 +1,7 @@
-"""Tests of the support for several hosts, on one machine.
+"""Tests of the support for several hosts; the tests themselves need only one machine.
 
-They cover the hosts file, the parts of a load, and the merging of results, with exact values.
+They cover the hosts file, the division of a load into parts, and the merging of the parts' results,
+for which the exact values are known.
 """
 
 import contextlib
@@ -450,9 +451,10 @@ class Pipe:
 
 
 class Folder:
-    """A substitute for a station's container, from which the lab copies files by Docker.
+    """A substitute for the container of a station.
 
-    The files are in a folder that takes the place of /work.
+    The lab copies files from the container by Docker. Here a folder takes the place of the
+    container's folder /work.
     """
 
     def __init__(self, folder):
@@ -528,7 +530,7 @@ def test_what_a_server_took_is_read_on_its_host(tmp_path):
             1e9 * sum(seen.cpu_times()[:2]), abs=20_000_000
         )
         assert spent.voluntary_switches == seen.num_ctx_switches().voluntary
-        # fewer faults are allowed, because some kernels map larger pages
+        # half of a fault per page is enough, because some kernels map larger pages
         assert spent.page_faults > 40 * 2**20 / 4096 / 2
         assert station.resident(worker.pid) == pytest.approx(seen.memory_info().rss, rel=0.05)
         worker.communicate(b"")
@@ -540,9 +542,10 @@ def test_what_a_server_took_is_read_on_its_host(tmp_path):
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl")
 def test_certificates_of_the_page_can_sign_no_others(tmp_path):
-    """The commands in docs/fleet.md make certificates of hosts that cannot sign other certificates.
+    """With a certificate from the commands in docs/fleet.md, a host cannot sign other certificates.
 
-    OpenSSL must accept these certificates, and reject one that is signed with the key of a host.
+    OpenSSL must accept the hosts' certificates, but reject a certificate that is signed with the
+    key of a host.
     """
     page = (ROOT / "docs" / "fleet.md").read_text()
     (block,) = (each for each in page.split("```console\n") if "openssl" in each)

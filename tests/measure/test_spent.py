@@ -1,6 +1,6 @@
-"""Tests of the CPU time, context switches and page faults of a process, from the kernel's files.
+"""Tests of reading a process's CPU time, context switches and page faults from the kernel's files.
 
-They must agree with the values of getrusage.
+The values must agree with those that the process itself gets from getrusage.
 """
 
 import subprocess

@@ -1,4 +1,6 @@
-"""Tests of the probe's rate and of an open load's users: both depend on the warm-up."""
+"""Tests of two numbers that the lab derives from the warm-up: the probe's rate, and the number of
+users of an open load.
+"""
 
 import json
 
