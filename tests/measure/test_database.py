@@ -63,7 +63,10 @@ def living(processes):
 
 @pytest.fixture
 def campaign(tmp_path):
-    """Return the path of a campaign that inserts rows, in a lab whose programs are scripts."""
+    """Return the path of a campaign that inserts rows.
+
+    The campaign belongs to a lab whose server and load generators are small scripts.
+    """
     return fake_lab.make(tmp_path, campaign=campaign_of(INSERTS))
 
 

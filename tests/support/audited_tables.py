@@ -26,7 +26,7 @@ Transfer/sec:    293.42MB
 
 
 def table(**columns: Any) -> pd.DataFrame:
-    """Return a table as the audit reads it from a CSV with these columns."""
+    """Return the table that the audit reads from a CSV file with these columns."""
     return parse(pd.DataFrame(columns).to_csv(index=False).encode(), "table.csv")
 
 
@@ -55,9 +55,10 @@ def sound(n: int = 12) -> dict[str, Any]:
 
 
 def with_row(number: int, **values: float) -> pd.DataFrame:
-    """Return the correct table with other `values` in row `number`.
+    """Return the correct table, but with `values` in row `number`.
 
-    If the table lacks one of these columns, the column is added, with 2.0 in all other rows.
+    The names of `values` are names of columns. If the correct table has no column of this name, the
+    column is added, with 2.0 in all other rows.
     """
     columns = sound()
     for name, value in values.items():

@@ -1,6 +1,6 @@
-"""Functions that make labs without servers, and that make synthetic runs only once.
+"""Functions that make labs without servers, and that build each synthetic run only once.
 
-Each test that asks for a synthetic run gets a copy of the run that was built first.
+The first test that needs a synthetic run builds it. Each test gets its own copy of the run.
 """
 
 import contextlib
@@ -23,14 +23,17 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ("tests/support", "runner")
 """Folders with the source files on which the content of a built run depends."""
 KEPT_S = 24 * 3600
-"""Runs that were built from other versions of the source files are removed after this time."""
+"""Runs that were built from other versions of the source files are removed after this time, in s."""
 Shape = ParamSpec("Shape")
 Build = Callable[Concatenate[Path, Shape], Path]
 
 
 @cache
 def copies() -> tempfile.TemporaryDirectory[str]:
-    """Return the folder for the copies that this process makes; it is removed at the end."""
+    """Return a temporary folder for the copies of runs that this process makes.
+
+    The folder is removed when the process ends.
+    """
     return tempfile.TemporaryDirectory(prefix="lab-copies-")
 
 
@@ -40,10 +43,10 @@ def new_folder() -> Path:
 
 @cache
 def kept() -> Path:
-    """Return the folder of the runs that processes of this user have built from these source files.
+    """Return the folder of the runs that were built from the present version of the source files.
 
-    The hash of the source files is a part of the folder's name. Folders of other versions of the
-    source files are removed after a day.
+    All processes of this user share the folder. The folder's name contains a hash of the source
+    files. Folders of other versions of the source files are removed after a day.
     """
     digest = hashlib.sha256(f"{sys.version} pandas {pd.__version__}".encode())
     for path in sorted(path for folder in SOURCES for path in (ROOT / folder).rglob("*")):
@@ -60,10 +63,11 @@ def kept() -> Path:
 
 
 def once(build: Build[Shape]) -> Build[Shape]:
-    """Return a builder of run folders that copies a run which was built before.
+    """Return a function like `build` that really builds a run only once for the same arguments.
 
-    The copied run was built with equal arguments, which means that their `repr` is equal. If there
-    is no such run yet, one process builds it, while other processes that need the run wait.
+    Arguments are the same if their `repr` is equal. If a run was already built with the same
+    arguments, the function copies this run. Otherwise one process builds the run, while other
+    processes that need the run wait.
     """
 
     @wraps(build)
@@ -91,10 +95,11 @@ def write_record(path: Path, record: Mapping[str, Any]) -> None:
 def bare_lab(folder: Path) -> Path:
     """Make a lab without servers and runs in `folder`; return `folder`.
 
-    The lab has the notebooks and the published numbers.
+    The lab contains the notebooks and the published numbers.
     """
     (folder / "servers").mkdir(parents=True)
-    shutil.copy(ROOT / "servers" / "CONTRACT.md", folder / "servers")  # the mark of a checkout
+    # The lab recognises a checkout by this file.
+    shutil.copy(ROOT / "servers" / "CONTRACT.md", folder / "servers")
     shutil.copytree(ROOT / "notebooks", folder / "notebooks")
     (folder / "data").mkdir(exist_ok=True)
     shutil.copy(ROOT / "data" / "published.csv", folder / "data")

@@ -27,5 +27,5 @@ def cell_of(**columns: Any) -> Cell:
 
 
 def changed(cell: Cell, **columns: Any) -> Cell:
-    """Return the same cell with other values in these columns."""
+    """Return a copy of a cell that has other values in the columns that `columns` names."""
     return Cell.from_columns(replace(cell.columns(), **columns))

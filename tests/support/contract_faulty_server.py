@@ -187,8 +187,8 @@ class Pool:
 class FaultyServer(socketserver.ThreadingTCPServer):
     """A server that counts requests as the contract demands.
 
-    `fault` is the name of the server's fault, or empty. `database` is the database into which the
-    server inserts rows.
+    `fault` is the name of the server's fault. If it is empty, the server has no fault. `database`
+    is the database into which the server inserts rows. Without it, the server has no database.
     """
 
     allow_reuse_address = daemon_threads = True

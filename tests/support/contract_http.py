@@ -1,6 +1,6 @@
-"""Reading of HTTP/1.1 requests for the test server.
+"""The part of the test server that reads HTTP/1.1 requests.
 
-It is strict, except for the fault that a test chooses.
+It follows the standard strictly, except for the fault that a test chooses.
 """
 
 import re

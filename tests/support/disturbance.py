@@ -127,7 +127,8 @@ class Disturbance:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """In the last attempt, skip a failed test marked `load` if it was disturbed too much.
 
-        It was disturbed too much if the verdict of a trial would be `inconclusive`.
+        This is the case if the hypervisor took so much CPU time that a trial would get the verdict
+        `inconclusive`.
         """
         report = yield
         stolen = stolen_pct(

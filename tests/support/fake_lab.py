@@ -57,7 +57,7 @@ ALONE = {K6: campaign_of(K6_LOAD)} | {
 
 
 def make(root: Path, repeats: int = 1, campaign: str = CAMPAIGN) -> Path:
-    """Make the lab in `root`; return the path of its campaign, which has `repeats` repeats."""
+    """Make the lab in `root`; return the path of its campaign, which has `repeats` blocks."""
     server = bare_lab(root) / "servers" / "fake"
     server.mkdir()
     (server / "server.toml").write_text(SERVER_TOML.replace("{python}", sys.executable))

@@ -18,9 +18,9 @@ END = "<!-- faults: end -->\n"
 
 
 def faults(page: Path = PAGE) -> Iterator[tuple[str, str, str]]:
-    """Yield fault, promise and test for each mark, in the order of the names of the test files.
+    """Yield the fault, the promise and the test of each mark, sorted by the name of the test file.
 
-    For the page FLEET, yield only the tests with several hosts.
+    For the page FLEET, yield only marks of the modules OF_FLEET, whose tests use several hosts.
     """
     for path in sorted(TESTS.rglob("test_*.py"), key=lambda path: path.name):
         if page == FLEET and path.name not in OF_FLEET:

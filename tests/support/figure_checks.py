@@ -117,7 +117,10 @@ def of(tables: Tables, server: str = "", load: str = HUNDRED) -> pd.Series:
 
 @cache
 def probed_case() -> Case:
-    """Return the trial of the run `probed` in which generator and probe differ most."""
+    """Return the trial that the lab chooses from the run `probed` to compare generator and probe.
+
+    In this trial, the generator's response times exceed those of the probe most.
+    """
     return choose(tables_of("probed"))
 
 
@@ -147,10 +150,10 @@ def lines(figure: Figure, panel: int, label: str) -> list[tuple[np.ndarray, np.n
 
 
 def marks(figure: Figure, panel: int, label: str) -> dict[float, tuple[float, float, str, bool]]:
-    """Return the points with ranges that have the label `label` in a panel.
+    """Return the points that have the label `label` in a panel, with their vertical ranges.
 
-    The result maps x to a tuple: the value, the length of the range, the marker, and whether the
-    marker is filled.
+    The result maps the x of each point to a tuple: the point's value, the length of its range, its
+    marker, and whether the marker is filled.
     """
     found = {}
     for each in figure.axes[panel].containers:

@@ -29,7 +29,7 @@ NOBODYS = "02:00:00:00:00:99"
 
 
 def why_not() -> str | None:
-    """Return the reason why such hosts cannot be made on this machine; None if they can."""
+    """Return the reason why this machine cannot run the three hosts; None if it can run them."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     for program in ("ip", "dockerd", "openssl", "nsenter"):
@@ -137,7 +137,11 @@ class Machine:
 
     @contextlib.contextmanager
     def far_away(self, delay_s: float, loss: float) -> Iterator[None]:
-        """Replace the host's cable by one that delays packets in both directions and loses some."""
+        """Replace the host's cable, until the context ends, by a cable that disturbs packets.
+
+        The new cable delays each packet by `delay_s`, and loses the share `loss` of the packets, in
+        both directions.
+        """
         ends = (self.space, "far0", self.switch, f"far-{self.name}")
         relay = [sys.executable, real_lab.HERE / "slow_cable.py", *ends, delay_s, loss]
         with real_lab.process(*relay, stdout=subprocess.PIPE, text=True) as relaying:
@@ -340,7 +344,8 @@ class Fleet:
 def reached_by_ssh(fleet: Fleet, home: Path) -> Iterator[dict[str, str]]:
     """Start an sshd on every host.
 
-    Yield the environment variables of a user who has a key for the hosts, and knows their keys.
+    Yield the environment variables of a user who can log in on every host: the user has a key that
+    the hosts accept, and a file known_hosts with the hosts' own keys.
     """
     if not Path("/usr/sbin/sshd").exists():
         pytest.skip("there is no sshd")
@@ -424,6 +429,7 @@ def hosts() -> Iterator[Fleet]:
             machine.start(certificates)
             stack.callback(machine.stop)
         for machine in machines.values():
-            stack.callback(machine.engine.terminate)  # end all engines before waiting for each
+            # This runs before all calls of `machine.stop`, so the engines end at the same time.
+            stack.callback(machine.engine.terminate)
             machine.await_engine()
         yield Fleet(machines, certificates, f"{label}h")

@@ -83,7 +83,10 @@ def server(burn_ms: float) -> str:
 
 
 def state(folder: Path) -> dict[str, str]:
-    """Return the state of a repository that the lab must not change."""
+    """Return the files, the worktrees and the branches of a repository, as texts.
+
+    The lab must not change any of them.
+    """
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
         "files": "\n".join(

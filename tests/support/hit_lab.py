@@ -96,9 +96,9 @@ class Lab:
         return found
 
     def ended(self, code: int | None = None) -> str:
-        """Wait until the runner ends, which must be with exit code `code` if this is given.
+        """Wait until the runner ends, and return what the runner printed on stderr.
 
-        Return what the runner printed on stderr.
+        If `code` is given, the runner must end with this exit code.
         """
         return real_lab.ended(self.runner, code).stderr
 
@@ -142,7 +142,10 @@ class Lab:
         return [f"b{block:02}-{CELL}" for block in range(1, self.repeats + 1)]
 
     def resume(self, code: int = 0) -> str:
-        """Resume the run until it ends with exit code `code`; return what it printed on stderr."""
+        """Resume the run, and wait until it ends, which must be with exit code `code`.
+
+        Return what the command printed on stderr.
+        """
         fake_lab.fault(self.root, "")
         return real_lab.bench(self.root, "run", "--resume", self.run.name, code=code).stderr
 

@@ -23,7 +23,10 @@ compact = functools.partial(json.dumps, separators=(",", ":"))
 
 
 def build(folder: Path) -> Path:
-    """Make a lab in `folder`, and import the repeated load into it; return the run's folder."""
+    """Make a lab in `folder`, and import a file with the stored load, repeated TIMES times.
+
+    Return the folder of the imported run.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "results.json"
     path.write_text("".join(f"{line}\n" for line in _lines()))
@@ -38,7 +41,10 @@ def run_of(folder: Path, *given: Given) -> Path:
 
 
 def _lines() -> Iterator[str]:
-    """Yield the lines of the stored load TIMES times; each time the points are EVERY_S later."""
+    """Yield the lines of the stored load TIMES times.
+
+    In each repetition, the times of the points are EVERY_S seconds later than in the one before.
+    """
     with gzip.open(CLOSED, "rt") as file:
         records = [json.loads(line) for line in file]
     for number in range(TIMES):

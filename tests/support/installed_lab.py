@@ -14,7 +14,7 @@ from built import ROOT
 
 
 def built(kind: str, folder: Path) -> Path:
-    """Build the wheel or the sdist (`kind`) of this checkout into a folder; return its path."""
+    """Build the wheel or the sdist (`kind`) of this checkout in `folder`; return the file's path."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
     (path,) = folder.glob("*.whl" if kind == "wheel" else "*.tar.gz")
@@ -35,8 +35,8 @@ class Installed:
     def of(cls, wheel: Path, place: Path, programs: Sequence[Path] = ()) -> "Installed":
         """Install a wheel in a new environment below `place`.
 
-        The new environment uses the other packages of this environment. `programs` are folders on
-        the user's PATH.
+        The new environment contains only the lab. All other packages are imported from the
+        environment in which the tests run. `programs` are additional folders on the user's PATH.
         """
         environment = place / "environment"
         subprocess.run(

@@ -10,7 +10,7 @@ from scipy import stats
 class KnownMean(NamedTuple):
     """A geometric mean, and the ends of its confidence interval.
 
-    The interval is Student's interval of the logarithms.
+    The interval is Student's t interval for the mean of the logarithms, transformed back by exp().
     """
 
     value: float

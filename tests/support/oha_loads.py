@@ -1,4 +1,7 @@
-"""Cells of two loads of oha: ten connections for two seconds, and 500 requests/s."""
+"""Two cells whose load comes from oha.
+
+CLOSED keeps ten connections busy for two seconds. OPEN offers 500 requests/s.
+"""
 
 from cells import cell_of, changed
 

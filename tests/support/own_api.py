@@ -21,7 +21,8 @@ CLOSED = ("--vus", "4", "--iterations", "200")
 
 def free_port(address="127.0.0.1"):
     """Return a port that is free at an address, below the ports of outgoing connections."""
-    # The search begins far from the ports of a test process that has just ended.
+    # The search begins at a port that depends on the id of this process, because ports that an
+    # earlier test process used may still be held by the kernel.
     for port in range(20_000 + os.getpid() * 37 % 5_000, 32_000):
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         with socket.socket(family) as probe, contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
 """A small run folder with all loads about which numbers were published.
 
-Each number is a known number times noise of half a percent. A world defines which numbers are also
-multiplied by a factor, and which verdicts the trials have. This is the only difference between a
-world in which a published claim holds and a world in which it does not hold.
+Each number is a known number times random noise. A world defines which numbers are also multiplied
+by a factor, and which verdicts the trials have. This is the only difference between a world in
+which a published claim holds and a world in which the claim does not hold.
 """
 
 import math
@@ -47,10 +47,11 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class World:
-    """What is special in a world.
+    """Description of a world: how its numbers and verdicts differ from the usual ones.
 
-    `factors` and `values` are given by (server, load, column), and `verdicts` by load. `*` stands
-    for any server or load.
+    The numbers are multiplied by `factors`, or replaced by `values`. The keys of both are tuples
+    (server, load, column). The keys of `verdicts` are loads. In a key, `*` stands for any server or
+    load.
     """
 
     factors: Mapping[Key, float] = field(default_factory=dict)
@@ -218,7 +219,7 @@ def add_seconds(maker: Maker, world: World, server: str, trial_id: str) -> None:
 
 
 def write_records(folder: Path, maker: Maker, world: World) -> None:
-    """Write the record of each trial of the matrix, except those of nginx.
+    """Write the record of each trial with the workload wrk-matrix, except the trials of nginx.
 
     A check in the record says whether the server counted as many requests as wrk.
     """

@@ -46,7 +46,10 @@ The CPU use is in % of a core, and the latency in ms.
 
 @dataclass
 class Maker:
-    """Collector of a run's rows: each of four tables has an attribute with its rows."""
+    """A collector of rows for four tables of a run.
+
+    For each of these tables, an attribute with the table's name contains the rows.
+    """
 
     servers: Servers
     rng: np.random.Generator
@@ -118,7 +121,7 @@ class Maker:
         self.resources.append(pd.DataFrame(rows))
 
     def answered(self, trial_id: str, requests: Any) -> None:
-        """Add how many requests were answered in each tenth of a second."""
+        """Add rows with the number of requests that were answered in each tenth of a second."""
         starts = np.round(np.arange(len(requests)) * 0.1, 1)
         rows = {"trial_id": trial_id, "t_s": starts, "requests": requests, "failed": 0}
         self.throughput.append(pd.DataFrame(rows))

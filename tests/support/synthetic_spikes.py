@@ -17,9 +17,9 @@ from synthetic_run import Maker, cpu, histogram, manifest, rewrite, said, times,
 from runner.present.spikes.found import Track, track
 
 WINDOW_S, WARM_S = 0.05, 1.0
-"""Length of a window, and how long the sampler ran before the load."""
+"""Length of a window, and how long the sampler ran before the load, both in seconds."""
 WINDOWS = 600
-"""Number of windows in a load of LOAD_S."""
+"""Number of windows in a load that lasts LOAD_S seconds."""
 SERVERS = {
     "axum": ("Rust", "axum", 30.0, 5.0),
     "gin": ("Go", "gin", 40.0, 5.0),

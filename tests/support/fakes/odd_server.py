@@ -1,13 +1,14 @@
 """An API with an oddity, written with the standard library.
 
-Run it as `odd_server.py ADDRESS PORT ODDITY MS`. The oddities are:
+Run it as `odd_server.py ADDRESS PORT ODDITY MS`, with MS in milliseconds. The oddities are:
 
-- `shedding` takes MS for a request, serves up to five at a time, and answers all other requests at
-  once with 503.
-- `uneven` answers at once, but takes MS for every tenth request.
-- `streaming` sends the head and the first bytes at once, and the last bytes MS later.
+- `shedding` takes MS for a request, and serves up to five requests at a time. It immediately
+  answers all other requests with 503.
+- `uneven` answers immediately, but takes MS for every tenth request.
+- `streaming` immediately sends the head and the first bytes, but sends the last bytes MS later.
 
-`/seen` returns the numbers of successful and refused requests. `/refused` always answers 503.
+`/seen` returns the number of successful and the number of refused requests. `/refused` always
+answers 503.
 """
 
 import json

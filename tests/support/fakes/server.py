@@ -24,7 +24,7 @@ from faults import asked, pause
 FAULT = asked()
 if FAULT == "server-dies-at-start":
     sys.exit("cannot find my configuration")
-pause("start", most_s=10)  # the lab waits longer for a server
+pause("start", most_s=10)  # the lab waits longer than this for a server to start
 lock = threading.Lock()
 pool_lock = threading.Lock()
 INSERT = (

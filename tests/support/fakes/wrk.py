@@ -27,7 +27,8 @@ connections = int(os.environ["WRK_CONNECTIONS"])
 close = "Connection: close" in sys.argv
 each = 10
 began = time.monotonic()
-# Like wrk.resolve(), open a connection before the load.
+# The real wrk opens a connection in wrk.resolve(), before the load begins. Do the same, so that the
+# server accepts as many connections as from the real wrk.
 http.client.HTTPConnection(url.hostname, url.port).connect()
 opened = []
 for _ in range(connections):
