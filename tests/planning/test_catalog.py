@@ -1,7 +1,7 @@
-"""Tests of reading server.toml, and campaigns in TOML.
+"""Tests of reading the file server.toml of a server, and the TOML file of a campaign.
 
-An error must name the line of the file that is wrong. A valid file must become a plan with
-commands.
+If a file contains a mistake, the error must name the line of the mistake. A valid campaign must
+become a plan of trials, and each trial must become a command of a load generator.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Tests of planning the sessions that profile servers: the loads, and the lengths of the slices."""
+"""Tests of the plan for profiling servers: under which loads they are profiled, and for how long."""
 
 from dataclasses import replace
 
@@ -39,8 +39,8 @@ def test_the_slices_of_a_profile_are_as_long_as_the_loads():
 def test_a_number_of_iterations_becomes_a_time():
     """If a load has a fixed number of iterations, its profile has a fixed duration instead.
 
-    Otherwise it would be unknown how long the slices of a profile last, because it is unknown how
-    long the 20,000 iterations of the published load take.
+    Otherwise the plan could not say how long the slices of the profile last, because it is not
+    known in advance how long a number of iterations takes.
     """
     (profile,) = [each for each in planned(PROFILED) if each.load_id == "experiments-vus500"]
     shape = profile.trials[0].cell.shape

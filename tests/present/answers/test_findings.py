@@ -1,5 +1,6 @@
-"""Tests of the answer in sentences, with runs in which it is known which server is ahead and by how
-much.
+"""Tests of the sentences that say which server of a run is ahead, and by how much.
+
+For the runs of these tests, the right answer is known.
 """
 
 import re
@@ -45,7 +46,7 @@ def said(tables: Tables) -> str:
 
 
 def row_of(tables: Tables) -> dict[str, Any]:
-    """Return the row of the ratio of axum's requests/s to gin's at 100 kept connections."""
+    """Return the row that compares axum's requests/s with gin's at 100 kept connections."""
     found = ratios.frame(tables)
     chosen = (
         found["load"].eq(HUNDRED) & found["quantity"].eq("served_rps") & found["server"].eq("gin")
@@ -128,9 +129,10 @@ def test_response_times_are_compared_at_offered_rates_only(tmp_path):
 
 
 def with_twin(tables: Tables, shift: float, noise: float = 0.0) -> Tables:
-    """Return the run with a second label of gin, gin-b.
+    """Return the run with gin-b, a second label of gin.
 
-    The rates of gin-b are the rates of gin times `shift`, with noise of this size.
+    The rates of gin-b are the rates of gin times `shift`, times log-normal noise whose standard
+    deviation is `noise`.
     """
     twin = tables.trials[tables.trials["server"] == "gin"].assign(server="gin-b")
     twin["served_rps"] *= shift * np.random.default_rng(7).lognormal(0, noise, len(twin))
@@ -161,9 +163,10 @@ def in_sessions(tables: Tables) -> Tables:
 
 @pytest.mark.parametrize(("shift", "wider"), [(1.0, False), (1.03, True)])
 def test_two_labels_widen_an_interval_only_if_they_differ(six, shift, wider):
-    """A second label of gin may widen the interval of the ratio of axum to gin.
+    """In a run in sessions, gin has a second label, under which it was measured again.
 
-    In a run in sessions, the second label widens this interval only if the two labels differ.
+    The second label widens the interval of the ratio of axum to gin, but only if the rates of the
+    two labels differ.
     """
     alone = row_of(in_sessions(six))
     found = row_of(with_twin(in_sessions(six), shift, noise=0.002))
@@ -231,11 +234,11 @@ def test_the_committed_runs_are_answered_in_five_sentences(run):
 
 
 def ranges_by_pandas(tables: Tables, quantity: str) -> list[tuple[str, float, float]]:
-    """Return the ratios of axum to gin in the sample as ("gin", the lowest, the highest).
+    """Return the range of the ratios of axum to gin in the sample, as ("gin", lowest, highest).
 
     A ratio above 1 means that axum is better: it is axum / gin for a rate, and gin / axum for a
-    cost. gin ran only under loads of wrk. Each server was the limit there, or sent one answer at a
-    time on CPUs that were kept awake.
+    cost. There is a ratio for each load of wrk, because gin ran under no other loads. Check that
+    the verdict of every trial is one with which a ratio may be given.
     """
     trials = tables.trials[tables.trials["status"].eq("sealed")]
     trials = trials[trials["workload"].eq("wrk-matrix")]

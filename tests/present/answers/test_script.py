@@ -70,8 +70,8 @@ def test_a_run_without_a_script_has_no_endpoints(tables, monkeypatch):
 def with_shares(tables, monkeypatch, requests, share_of_slowest):
     """Replace the endpoints of the run by two made-up endpoints of one trial.
 
-    GET /a has `requests` requests and this share of the slowest requests. GET /b has the rest of
-    10,000 requests.
+    GET /a has `requests` of 10,000 requests, and the share `share_of_slowest` of the slowest
+    requests. GET /b has all other requests.
     """
     row = tables.of_script("endpoints").dropna(subset="endpoint").iloc[:1]
     facts = {"endpoint": "GET /a", "requests": requests, "share_of_slowest": share_of_slowest}

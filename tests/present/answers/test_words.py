@@ -1,5 +1,7 @@
-"""Tests of how a run's numbers are printed: failures, percentiles for which a sample suffices,
-reasons for a limit, and what the second witness (the probe) saw.
+"""Tests of the words with which the lab prints the numbers of a run.
+
+They say how many requests failed, which percentiles the number of requests allows, why a limit is
+unknown, and what the probe saw as a second witness.
 """
 
 import json
@@ -209,9 +211,9 @@ def test_without_an_exact_tail_the_histogram_has_it(three):
 
 
 def test_a_short_load_has_a_reason_for_each_dash(three):
-    """If a load has few requests, the table shows the highest percentile that they suffice for.
+    """If a load has few requests, the table shows the highest percentile that they allow.
 
-    Higher percentiles are dashes, and a note says why.
+    In place of higher percentiles, the table has dashes, and a note says why.
     """
     tail = {"latency_tail_percent": 93.0, "latency_tail_ms": 1001.0}
     short = changed(three, of(three, "gin", K6), requests=1_500.0, **tail)

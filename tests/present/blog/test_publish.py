@@ -51,9 +51,10 @@ SHOWN = tuple(
     for name in charts(notebook)
     if name not in OF_RATES | OF_PROFILES
 )
-"""The figures that the run has data for.
+"""The figures that the bundle of these tests must contain.
 
-The run has no database, no probe, no loads at an offered rate and no profiles.
+All other figures lack data, because the published run has no database, no probe, no loads at an
+offered rate and no profiles.
 """
 Post = tuple[dict[str, Any], bs4.BeautifulSoup]
 KINDS = (".svg", ".png", "-dark.svg", "-dark.png")

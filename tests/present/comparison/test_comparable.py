@@ -56,9 +56,9 @@ def compared_by_report(tables, quantity):
 
 
 def followed_over_runs(tables, quantity):
-    """Return (load, server) of each cell in which other runs may be compared by this quantity.
+    """Return the cells whose `quantity` may be compared with other runs, as (load, server).
 
-    These are the cells whose values `bench compare` and `bench history` use.
+    These are the cells that `bench compare` and `bench history` use.
     """
     samples = samples_of([cells_of(tables)])
     return {(cell.load, cell.server) for cell, each in samples if each is quantity}

@@ -1,6 +1,6 @@
-"""Tests of the state of idle CPUs in names of loads.
+"""Tests of names of loads that say whether idle CPUs were asleep.
 
-A name mentions this state only if the run has loads with different states.
+A name says so only if idle CPUs were asleep in some trials of the run, and kept awake in others.
 """
 
 import pandas as pd
@@ -18,7 +18,8 @@ ASLEEP = "idle CPUs asleep"
 def with_idle(folder, *states: str) -> Tables:
     """Return a run whose blocks have these states of idle CPUs in turn.
 
-    In a failed trial no state was observed, so the trial has the requested state.
+    A failed trial has the state `polling`, because the lab observed no state in this trial, and
+    stored the state that the campaign asked for.
     """
     run = synthetic_run.build(folder, k6=(), trials=2)
 

@@ -28,9 +28,9 @@ def trials_of(blocks: int, servers: str = "abc", loads: str = "xy") -> pd.DataFr
 def failed(
     trials: pd.DataFrame, server: str, *blocks: int, load: str = "x", gone: bool = False
 ) -> pd.DataFrame:
-    """Return the trials, with those of one server in these blocks marked as failed.
+    """Return `trials`, but mark the trials of one server in some blocks of one load as failed.
 
-    If `gone`, these trials are removed instead.
+    If `gone` is True, remove these trials instead.
     """
     chosen = trials["server"].eq(server) & trials["load"].eq(load) & trials["block"].isin(blocks)
     if gone:
@@ -113,9 +113,9 @@ def test_means_and_ratios_are_those_of_complete_blocks(lacking):
 
 
 def test_reasons_for_an_unknown_limit_are_those_of_compared_trials(lacking):
-    """The summary says why a limit is unknown for the compared trials only.
+    """If a limit is unknown, the summary gives the reasons of the compared trials only.
 
-    The second block is not compared, so the reason of its trial is not given.
+    The second block is not compared, so the summary does not give the reason of its trial.
     """
     of_axum = of(lacking, "axum")
     dropped = {"verdict": "inconclusive", "verdict_reason": "the rate was not sustained: 7"}

@@ -52,7 +52,8 @@ SCALES = {"axum": 1.2, "gin": 0.8, "nginx": 1.0}
 def tables() -> Tables:
     """Return a run of three servers with one closed load by k6 and the wrk matrix.
 
-    The rates of the servers differ by the factors in `SCALES`, also in the tables over time.
+    The servers' rates under k6 are multiplied by the factors in `SCALES`, both in the table of
+    trials and in the table of throughput over time.
     """
     whole = tables_of("one load")
     scale = whole.throughput["trial_id"].str.partition("-")[0].map(SCALES)

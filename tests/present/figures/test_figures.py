@@ -59,8 +59,9 @@ def test_spectrum_names_percentiles_and_its_finding(tables: Tables) -> None:
     ticks = [label.get_text() for label in figure.axes[0].get_xticklabels()]
     assert ticks == ["50", "90", "99", "99.9"]
     assert figure.axes[0].get_xlabel() == "percentile of the requests"
-    # The p99.9 of these log-normal latencies is 5.47 times the median. So the ratio of p99.9 is the
-    # ratio of medians: 280/200 for all servers, and 280/250 if nginx is left out.
+    # For each server, the p99.9 of these log-normal latencies is 5.47 times the median. So the ratio
+    # of two p99.9 is the ratio of the two medians. The load with nginx has the ratio 280/200 = 1.40,
+    # and the load without nginx has the ratio 280/250 = 1.12.
     assert (
         made("latency-spectrum", tables).title
         == "k6 is the limit: the slowest server's p99.9 is 1.12 to 1.40 times the fastest's"
@@ -193,7 +194,8 @@ def test_matrix_has_means_ranges_and_hollow_points(tables: Tables) -> None:
         blocks * np.array([16130.4, 51324.0, 73320.0, 65988.0])
     )
     assert found[2].high - found[2].low == pytest.approx(73320 * 0.04)
-    # The generator was the limit at one connection only.
+    # With one connection, the generator was the limit, so the dot is hollow. With more connections,
+    # the server was the limit.
     assert [dot.is_filled for dot in found] == [False, True, True, True]
     said = words(figure)
     assert all(name in said for name in ("1 connection ", "10 connections", "1,000 connections"))
@@ -371,7 +373,10 @@ def test_direct_labels_keep_their_distance_and_order() -> None:
 K6 = {"latency-spectrum", "latency-density", "requests-over-time", "cpu-over-time"}
 WRK = {"wrk-requests", "wrk-cpu-per-request"}
 OTHERS = {"ratios", "cpu-peaks"}
-"""Figures for which all odd runs lack data: they need more trials, or loads at an offered rate."""
+"""Figures for which no run in ODD has data.
+
+They need more trials, or loads at an offered rate.
+"""
 POOLS, STATIC = ({name for name in STORED if part in name} for part in ("pool-size", "static"))
 RAMPS = STORED.keys() - POOLS - STATIC
 ALONE = {"servers": {"axum": synthetic_run.THREE["axum"]}, "trials": 1, "failed": False}

@@ -79,10 +79,10 @@ def pixels(canvas: FigureCanvasAgg) -> np.ndarray:
 
 
 def check_words(figure: Figure) -> np.ndarray:
-    """Check that each text has a contrast of 4.5 (WCAG 2.2); return the pixels of the figure.
+    """Check that each text has a contrast of at least 4.5 (WCAG 2.2); return the figure's pixels.
 
-    The text must have this contrast to 95 % of the pixels behind it. The rest allows for grid lines
-    that cross the text.
+    The text must have this contrast to 95 % of the pixels behind it. The other 5 % may belong to
+    grid lines that cross the text.
     """
     found = readable(figure)
     whole = pixels(figure.canvas)
@@ -305,7 +305,7 @@ def test_lines_and_text_have_the_contrast_of_wcag(paper: str) -> None:
 
 
 def test_the_hue_says_the_language_and_the_line_the_server() -> None:
-    """The hue of a line shows the language, and the dashes show the server.
+    """The hue of a line shows the language, and the dash pattern of the line shows the server.
 
     This holds on white and on dark paper.
     """

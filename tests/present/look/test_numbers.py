@@ -1,4 +1,4 @@
-"""Tests of numbers in words: they are written as a person writes them."""
+"""Tests of printed numbers, which must look as a person would write them."""
 
 import math
 
