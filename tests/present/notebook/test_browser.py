@@ -1,5 +1,7 @@
-"""Tests of the pages in a real browser: at three widths, in light and dark, with the rules for
-screen readers, by keyboard, and in print.
+"""Tests of the lab's pages in a real browser.
+
+The pages are opened at three widths and in a light and a dark theme. They are checked for
+accessibility, used by keyboard, and printed.
 """
 
 import shutil
@@ -24,7 +26,8 @@ from runner.store import find_run
 WIDTHS = (1280, 700, 390)
 THEMES = ("light", "dark")
 LEAST = {"bundle": (1, 0), "bundle report": (5, 3), "report": (5, 3)}
-"""Numbers of figures and of tables by page; each page must have more figures and more tables."""
+"""For each page, two numbers: the page must have more figures than the first, and more tables than
+the second."""
 PAGES = tuple(LEAST)
 
 needs_chromium = pytest.mark.skipif(

@@ -1,7 +1,7 @@
 """Tests of notebooks.
 
-papermill can execute a notebook, a notebook fails with one sentence, and a notebook is exported as
-a page that loads nothing.
+papermill can execute the notebooks. If a notebook fails, the error is one sentence. An executed
+notebook is exported as a page that loads no other files.
 """
 
 import fcntl

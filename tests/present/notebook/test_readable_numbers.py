@@ -123,9 +123,9 @@ def test_numbers_in_drawn_figures_are_those_of_a_person(run: str) -> None:
 
 
 def explored(run: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[set[str], str]]:
-    """Return the unreadable numbers and the alt text of each figure of the exploring notebook.
+    """Execute the cells of explore.ipynb for a run.
 
-    The keys are the names of the figures.
+    Return the unreadable numbers and the alt text of each figure, by the name of the figure.
     """
     found: dict[str, tuple[set[str], str]] = {}
 

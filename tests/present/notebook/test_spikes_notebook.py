@@ -1,6 +1,7 @@
 """Tests of the notebook about CPU spikes.
 
-If a program executes the notebook, it shows pictures. If a reader has opened it, it shows widgets.
+If a program executes the notebook, the notebook shows pictures. If a reader has opened the
+notebook, it shows widgets.
 """
 
 import base64
@@ -242,7 +243,7 @@ def test_a_reader_zooms_and_reads_values_under_the_pointer(lab: Path, client: An
     assert (
         sum(WIDGET in data for data in shown) == 2
     )  # the placeholder of the figure, and the figure in it
-    # the CPU is given in words, too
+    # the notebook also describes the figure in words
     assert any("CPU of server" in data.get("text/plain", "") for data in shown)
     zoom = (
         "figure = page.canvas.figure\nfigure.axes[1].set_xlim(3.9, 4.5)\n"

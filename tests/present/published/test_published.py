@@ -73,7 +73,8 @@ ABOUT_LIMITS = {
 }
 """The claims about rates and response times.
 
-If the generator was the limit, its rates and response times say nothing about the servers.
+If the generator was the limit, the measured rates and response times are those of the generator,
+and say nothing about the servers.
 """
 
 
@@ -473,9 +474,10 @@ def test_a_ratio_is_taken_on_the_largest_server_bound_quota() -> None:
 # --- the table of outcomes ------------------------------------------------------------------------
 
 NARROW = 0.01
-"""A standard error of a log ratio.
+"""The standard error of a log ratio in the tests below.
 
-It is much smaller than the distances of HIGHER, LOWER and 1 to the borders of the claims below.
+It is so small that the ratios HIGHER, LOWER and 1 lie clearly on one side of each border of the
+claims ABOVE, BELOW and BETWEEN.
 """
 ABOVE = replace(CLAIMS["gin-ahead-close"], at_least=1.2, at_most=math.inf)
 BELOW = replace(ABOVE, at_least=0.0, at_most=1.2)

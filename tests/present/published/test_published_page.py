@@ -260,7 +260,10 @@ CLOSE_RATES = "axum beside gin: requests/s of count, close"
 
 
 def ratios(tables: Tables) -> pd.DataFrame:
-    """Return the figure's published ratios and ours, indexed by panel and label of the row."""
+    """Return the data of the figure that shows published ratios beside ours.
+
+    The index consists of the panel and the label of the row.
+    """
     return figures.beside_ours(tables).frame.set_index(["panel", "server"])
 
 
@@ -270,7 +273,8 @@ def test_the_published_ratios_stand_beside_ours() -> None:
     )
     found = ratios(tables)
     close = found.loc[CLOSE_RATES, "100 connections"].squeeze()
-    # The ratio of rates is Rust / Go, and the ratio of times is Go / Rust: above 1 Rust is ahead.
+    # A ratio of rates is Rust / Go, and a ratio of times is Go / Rust. So in both cases, a ratio
+    # above 1 means that Rust is ahead.
     assert close["other"] == pytest.approx(67543.18 / 86524.36) and close["y"] == pytest.approx(
         1 / 1.5, rel=0.02
     )

@@ -99,9 +99,10 @@ def test_a_server_that_was_held_back_caught_up(hold):
 
 @pytest.mark.parametrize("hold", HOLDS)
 def test_a_burst_after_a_hold_without_missing_work_is_the_servers(hold):
-    """If the server missed no work while it was held back, a burst is not called catching up.
+    """A server that was held back, but missed no work meanwhile, has nothing to catch up on.
 
-    The cause is then the server's own work, or stolen CPU time if the hypervisor took some.
+    So a burst afterwards must get another cause: the server's own work, or stolen CPU time if the
+    hypervisor took some.
     """
     samples = trial(burst() + 0.0, **HOLDS[hold])
     assert explained(samples).cause is (Cause.STOLEN if hold is Hold.STOLEN else Cause.OWN_WORK)

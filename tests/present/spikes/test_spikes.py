@@ -260,7 +260,7 @@ def test_shifting_by_hand_gives_the_same_counts():
 
 
 def strewn(rng, count, apart_s=0.5):
-    """Draw instants in the load that are at least `apart_s` apart."""
+    """Return `count` random instants in the load, in seconds, that are at least `apart_s` apart."""
     return (
         1.2
         + np.sort(rng.uniform(0, 28 - (count - 1) * apart_s, count))

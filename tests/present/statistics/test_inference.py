@@ -230,8 +230,8 @@ def detectable(standard_error: float, degrees: int, **how: float) -> float:
     return found.detectable(**how)
 
 
-# Power by G*Power 3.1 of two-sided tests at 5 %, for an effect of half a standard deviation:
-# (standard error, degrees of freedom, power).
+# Tuples (standard error, degrees of freedom, power). The power is that of a two-sided test at a
+# level of 5 %, for an effect of half a standard deviation, as G*Power 3.1 computes it.
 POWER = [(math.sqrt(1 / 34), 33, 0.8077775), (math.sqrt(2 / 64), 126, 0.8014596)]
 
 
@@ -282,7 +282,8 @@ def test_a_tie_holds_one_or_lies_inside_the_noise_floor() -> None:
 
 
 def test_requests_that_mlperf_asks_for() -> None:
-    # Reddi et al. 2020, MLPerf Inference Benchmark, table IV, before rounding up to whole 2^13.
+    # These numbers are from Reddi et al. 2020, MLPerf Inference Benchmark, table IV. The paper then
+    # rounds them up to multiples of 2^13.
     assert [mlperf_requests(q) for q in (0.9, 0.95, 0.99)] == [23_886, 50_425, 262_742]
     assert mlperf_requests(0.999) == pytest.approx(2.65e6, rel=1e-3)
     assert tail_error_pct(262_742, 0.99) == pytest.approx(5, abs=1e-4)

@@ -40,9 +40,10 @@ USUAL: dict[str, Draw] = {
     "t with 3 degrees": lambda rng, shape: rng.standard_t(3, shape) / np.sqrt(3),
     "Laplace": lambda rng, shape: rng.laplace(size=shape) / np.sqrt(2),
 }
-"""For the name of each distribution, a function that draws noise of logarithms from it.
+"""Functions that draw random noise, by the name of the noise's distribution.
 
-The unit of the noise is NOISE. The distributions have light or heavy tails.
+The noise is added to logarithms of results, in units of NOISE. Some of the distributions have light
+tails, and others have heavy tails.
 """
 ODD: dict[str, Draw] = {
     "one in ten five times as far": lambda rng, shape: (
@@ -267,7 +268,7 @@ def drifts(
 def test_a_steady_run_drifts_in_5_percent_of_cases():
     """About 5 % of the steady runs are said to drift.
 
-    The textbook's test of Spearman's rho would say so clearly more often.
+    By the textbook's test of Spearman's rho, clearly more than 5 % would be said to drift.
     """
     found = drifts(5, 600, cells=28, blocks=3, slope=0.0, noise=0.1)
     textbook = [

@@ -109,9 +109,10 @@ def test_equal_servers_share_a_rank_and_a_letter():
 
 
 def test_ties_that_are_not_transitive_get_two_letters():
-    """If a ties with b and b ties with c, but a beats c, then b has the letters of both.
+    """If a ties with b, and b ties with c, but a beats c, then b has the letters of both a and c.
 
-    A rank counts the servers that beat a server, so a and b share the first rank.
+    A server's rank is one more than the number of servers that beat it. No server beats a or b, so
+    both have rank 1.
     """
     up = np.tile([1.02, 0.98], 5)
     down = np.tile([0.98, 1.02], 5)
@@ -236,7 +237,7 @@ TESTS: dict[str, Callable[..., float]] = {
     "welch": lambda a, b: stats.ttest_ind(a, b, equal_var=False).pvalue,
     "mann-whitney": mann_whitney_p,
 }
-"""For the name of each test, a function from the logarithms of two sides to the test's p-value."""
+"""Functions that return the p-value of a test for the logarithms of two sides, by the test's name."""
 
 
 @pytest.mark.parametrize(

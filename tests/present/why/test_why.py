@@ -1,5 +1,6 @@
-"""Tests of means, intervals, differences, sentences and exported files, with profiles whose numbers
-are known.
+"""Tests of what the lab makes from profiles, with profiles whose numbers are known.
+
+The lab makes means, intervals, differences between servers, sentences, and exported files.
 """
 
 import numpy as np
