@@ -39,10 +39,11 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """A server that answers request `number` with `reply(number)`; each connection has a thread.
+    """A server that counts its requests, and answers each request with `reply(number)`.
 
-    If the reply is None, the server closes the connection without an answer. With `one_at_a_time`,
-    a request waits until the previous request is answered, as in a server that hangs as a whole.
+    If the reply is None, the server closes the connection without an answer. Each connection has a
+    thread of its own. But with `one_at_a_time`, a request waits until the previous request is
+    answered, as in a server that hangs as a whole.
     """
 
     daemon_threads = True
@@ -329,17 +330,19 @@ WHOLE = {
     "trailers": (CHUNKED + b"a\r\n0123456789\r\n0\r\nDigest: x\r\n\r\n", (200, True)),
     "early hints": (b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + ANSWER, (200, True)),
 }
-"""For each name, the bytes of an answer, its status, and whether the connection is then kept.
+"""Complete answers, by name: the bytes of the answer, and a pair that the lab must read from them.
 
-Source: RFC 9112, sections 6.3, 7.1 and 9.3.
+The pair consists of the answer's status, and of whether the connection can be used again (RFC 9112,
+sections 6.3, 7.1 and 9.3).
 """
 
 
 def fed(*pieces):
     """Feed the bytes of an answer to a reader, piece by piece.
 
-    Return a list with one element per piece. If the piece completes the answer, the element is the
-    answer's status and whether the connection is kept. Otherwise the element is None.
+    Return a list with one element per piece. If the piece completes the answer, the element is a
+    pair: the answer's status, and whether the connection can be used again. Otherwise the element
+    is None.
     """
     reader = ResponseReader()
     taken = []

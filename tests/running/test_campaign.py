@@ -209,7 +209,7 @@ def room(folder, **left):
 def test_the_room_is_that_of_the_folders_disk(tmp_path):
     """`Room.of` reports the machine's limits: disks, memory, and the hard limit of open files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # Only a little lower, because this process may have hundreds of files open.
+    # Lower the soft limit only a little, because this process may have hundreds of files open.
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
     try:
         found = Room.of(Path("/proc"))
@@ -293,9 +293,9 @@ def test_a_settled_load_gets_no_further_session():
 def test_loads_are_settled_by_the_intervals_of_the_report():
     """A load is settled if the intervals of all its ratios in the report exclude 1.
 
-    In the sample, the static load is not settled, because the interval of axum / gnet includes 1,
-    nor is the load with one kept connection, because that of axum / nginx does. The load with 100
-    kept connections is settled, because all its intervals exclude 1: for example, axum / gin is
+    In the sample, two loads are not settled. Under the static load, the interval of axum / gnet
+    includes 1. With one kept connection, the interval of axum / nginx includes 1. But the load with
+    100 kept connections is settled, because all its intervals exclude 1: for example, axum / gin is
     1.74 [1.58–1.90].
     """
     tables = read_tables(find_run("sample"))

@@ -28,7 +28,8 @@ from runner.measure.tools import build
 from runner.planning.catalog import load_server
 
 pytestmark = [real_lab.needs("k6"), real_lab.needs_two_cpus]
-# The probe sends 1 % of this load's requests, which is enough for a median.
+# An open load of 1,500 requests. The probe sends 1 % as many, and these 15 requests are enough for a
+# median.
 OPEN = ("--rate", "300", "--duration", "5")
 
 
@@ -318,7 +319,8 @@ def test_a_host_may_be_a_name_or_of_ip_version_6(root, host):
     assert made.manifest["campaign"]["own"]["address"] == address
     # The CPU time is known, because the host is this machine under another name.
     assert made.trials["server_cpu_mean_pct"].iloc[0] > 0
-    # The counts of connections by the kernel and by the server both prove close mode.
+    # The kernel and the server both count the accepted connections. Both counts prove that each
+    # request opened a connection.
     assert made.trials["mode"].to_list() == ["close"]
     proven = made.check("7 close")
     assert proven["ok"] and int(re.findall(r"accepted (\d+)", proven["detail"])[0]) >= 200

@@ -8,10 +8,11 @@ from runner.profiled import KINDS
 
 
 def test_a_known_cost_is_the_ratio_of_rates():
-    """The rates in recorded slices are 0.9 times (first server) and 0.8 times (second server) the
-    rates in plain slices. In counted slices they are 0.5 times the rates in plain slices.
+    """In recorded slices, the first server reaches 0.9 times its rate in plain slices, and the
+    second server 0.8 times its rate in plain slices.
 
-    The mean ratio must be the geometric mean of the servers' ratios.
+    The mean of these two ratios must be their geometric mean. In counted slices, both servers reach
+    0.5 times their rates in plain slices.
     """
     rows = [
         {

@@ -1,4 +1,7 @@
-"""Tests of the wheel in an empty environment and an empty folder: the lab without a checkout."""
+"""Tests of the lab's wheel, for a user who has no checkout of the lab.
+
+The wheel is installed in an environment of its own, and used in an empty folder.
+"""
 
 import json
 import re

@@ -204,7 +204,10 @@ def test_a_link_in_a_run_is_refused(lab, target):
 
 
 def test_a_temporary_file_that_vanishes_is_no_fault_of_a_run(lab, monkeypatch):
-    """Another process, which writes into the run, removes a file just after the file was listed."""
+    """A file may vanish just after it was listed, because another process writes into the run.
+
+    The run must be found nevertheless.
+    """
     listed = list(lab.rglob("*"))
     vanished = lab / "tables" / ".t1.parquet.tmp"
     monkeypatch.setattr(Path, "rglob", lambda *_: [*listed, vanished])

@@ -111,7 +111,10 @@ def changed(tables: Tables, rows: pd.Series | None = None, **values: Any) -> Tab
 
 
 def of(tables: Tables, server: str = "", load: str = HUNDRED) -> pd.Series:
-    """Return a mask of the trials of a load, or only of the trials of `server` if it is given."""
+    """Return a mask that selects the trials under a load.
+
+    If `server` is given, the mask selects only the trials of this server.
+    """
     return tables.trials["load"].eq(load) & (tables.trials["server"].eq(server) if server else True)
 
 

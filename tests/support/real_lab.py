@@ -90,7 +90,11 @@ def with_changed(module: str, change: str) -> list[str]:
 
 
 def make(root: Path, *, k6: Path | None = None) -> Path:
-    """Make the lab in `root`, and return `root`. If `k6` is given, it is the lab's only tool."""
+    """Make the lab in `root`, and return `root`.
+
+    If `k6` is given, this program is the lab's only tool. Otherwise the lab has the repository's
+    tools.
+    """
     (root / "servers").mkdir()
     for server in (REPOSITORY / "servers").iterdir():
         (root / "servers" / server.name).symlink_to(server)

@@ -109,7 +109,8 @@ def one_second(median: float, count: int) -> pd.DataFrame:
 def add_ramp(maker: Maker, server: str, block: int, database: bool, **values: Any) -> None:
     """Add one trial of a ramp.
 
-    If `database` is True, the trial has a database that uses 0.012 % of a core per insert/s.
+    If `database` is True, the trial has a database. For each insert per second, the database uses
+    0.012 % of a core.
     """
     seconds = range(int(STEPS * STEP_S))
     counts = [answered(server, second) for second in seconds]

@@ -35,13 +35,13 @@ SERVER_CPU = str(CPUS[0])
 GENERATOR_CPU = str(CPUS[-1])
 CONNECTIONS = 4
 WAKE_MS = 0.1
-"""Tolerated difference of two medians.
+"""Two medians may differ by this time, in ms.
 
-An idle CPU of a virtual machine takes at least this time to wake. If a request costs 0.05 ms, the
-median response time is 0.15 to 0.2 ms here, depending on how often the server's CPU sleeps. An
-unchanged k6 that runs alone measures the same. If a request costs 1 ms, an unchanged k6 measured a
-median of 1.16 to 1.18 ms, but the lab measured 1.08 to 1.09 ms. The reason for this difference is
-unknown.
+An idle CPU of a virtual machine takes at least this time to wake. So if a request costs 0.05 ms,
+the median response time is 0.15 to 0.2 ms, depending on how often the server's CPU sleeps. An
+unchanged k6 that runs alone measures the same median. But if a request costs 1 ms, the unchanged k6
+measured a median of 1.16 to 1.18 ms, and the lab measured 1.08 to 1.09 ms. The reason for this
+difference is unknown.
 """
 SURE = 0.999
 """Confidence level of an interval.

@@ -31,8 +31,8 @@ CAMPAIGN = campaign(
 SYSTEMATIC = 0.03
 """Largest systematic error of a burn's CPU time in a profile, as a share of the burn's CPU time.
 
-More samples do not reduce this error. Its reason is that a timer samples code too late if the code
-disables interrupts.
+The error arises because perf samples by a timer, and the timer fires too late while code has
+interrupts disabled. More samples do not reduce this error.
 """
 
 
@@ -101,9 +101,11 @@ def test_few_functions_have_no_known_name(run):
 
 @pytest.mark.parametrize("name", BURNS_US)
 def test_each_request_is_received_and_sent_once(run, name):
-    """A request must take one system call to receive it, and one to send the answer.
+    """For each request, the server must make one system call to receive the request, and one to
+    send the answer.
 
-    The burn adds system calls that read the thread's clock. They are also counted by name.
+    The burn makes further system calls, which read the thread's clock. perf counts these by name,
+    too.
     """
     events = run.counters.query("server == @name").set_index("event")["per_request"]
     assert events["syscalls:sys_enter_recvfrom"] == pytest.approx(1, abs=0.2)

@@ -1,6 +1,7 @@
-"""Tests with servers of random kinds: the lab's numbers must agree with the server's own counts.
+"""Tests with servers whose behaviour is drawn at random.
 
-The environment variable SEEDS (for example `SEEDS=7,8,9`) chooses other kinds.
+The lab's numbers must agree with each server's own counts. Other seeds, given by the environment
+variable SEEDS (for example `SEEDS=7,8,9`), give servers with other behaviour.
 """
 
 import json

@@ -20,8 +20,9 @@ from runner.present.statistics.stats import histogram_quantile, window_means
 
 pytestmark = [pytest.mark.load, pytest.mark.long, real_lab.needs("k6", "wrk")]
 
-# Each percentile lies in the middle third of a step of the distribution. So the exact rank of the
-# percentile does not matter. A few answers that are late because of a timer do not matter either.
+# The known percentiles of the response times. The distribution consists of four steps (see "mixed"
+# below), and each percentile lies in the middle third of a step. So the exact rank of a percentile
+# does not matter, and neither do a few answers that a timer delays.
 STEPS_MS = {"p50": 100.0, "p90": 200.0, "p95": 400.0, "p99": 800.0}
 MEAN_MS = 141.0
 BEHAVIOUR = {
@@ -150,10 +151,10 @@ def test_a_server_that_uses_its_cpu_up_is_server_bound(run):
 
 
 def test_a_generator_that_measures_itself_is_called_so(run):
-    """If k6 is the limit, in a closed load without think time, the verdict says so.
+    """If k6 is the limit in a closed load without think time, the verdict says so.
 
-    In such a load, k6's median is the wait in k6's own queue. The probe's median is the server's
-    response time.
+    In such a load, k6's median is mostly the wait in k6's own queue, but the probe's median is the
+    response time of the server.
     """
     row = run.trials.loc["b01-plain-experiments-vus1000"]
     assert row["verdict"] == "generator-bound"
