@@ -466,7 +466,7 @@ def test_late_sending_differs_from_waiting_for_the_server():
 
     number = np.arange(100)
     due = number.astype(np.int64) * PERIOD_NS
-    # 20 of the 100 requests are sent 150 ms late: those that are due within a certain half second.
+    # The 20 requests that are due from 1.0 s to 1.5 s are sent 150 ms late, the other 80 in time.
     sent = due + np.where((due >= 1e9) & (due < 1.5e9), 150_000_000, 0)
     probes = samples(1, sent=sent, opened=0 * due, count=100)
     assert late(probes, 2.5) == pytest.approx(0.2, abs=0.01)

@@ -307,7 +307,7 @@ def test_a_record_from_before_quotas_has_no_value_of_them():
     assert decode(Measurement, again, "record").quota == Quota(0.5, known=False)
 
 
-# --- words for people -----------------------------------------------------------------------------
+# --- sentences about quotas -----------------------------------------------------------------------
 
 
 @pytest.fixture

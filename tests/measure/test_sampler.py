@@ -187,7 +187,7 @@ def test_a_kept_file_is_read_anew_and_is_closed_with_its_owner(tmp_path):
         KeptFile(tmp_path / "missing")
 
 
-# --- against psutil -------------------------------------------------------------------------------
+# --- values that must agree with psutil's ---------------------------------------------------------
 
 
 def busy_s():

@@ -537,7 +537,7 @@ def test_what_a_server_took_is_read_on_its_host(tmp_path):
         assert station.spent(worker.pid) is None
 
 
-# --- ways to an engine ----------------------------------------------------------------------------
+# --- how the lab reaches an engine ----------------------------------------------------------------
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl")
@@ -592,7 +592,7 @@ def test_an_engine_is_reached_at_the_port_that_ssh_takes(engine, config, tmp_pat
     assert f"\nport {connected.call_args.kwargs['port']}\n" in chosen
 
 
-# --- places ---------------------------------------------------------------------------------------
+# --- programs and CPUs of a host ------------------------------------------------------------------
 
 
 def test_the_image_of_the_instruments_has_all_that_a_station_imports():

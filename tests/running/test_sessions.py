@@ -273,7 +273,7 @@ def fill_cpus(folder, trial, cores, begin_ns, end_ns):
         ("wrk-matrix", 2, True),
         # With 64 CPUs, the other programs may have run on CPUs that the lab does not use.
         ("wrk-matrix", 64, False),
-        # On a user's API, other processes of the user's server may have used the CPU time.
+        # With a user's API, other processes of the user's server may have used the CPU time.
         ("own-get", 2, False),
     ],
 )

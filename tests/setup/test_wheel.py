@@ -83,7 +83,7 @@ def test_a_wheel_of_the_sdist_is_the_same(wheel, tmp_path):
     (source,) = (tmp_path / "source").iterdir()
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=120)
-    again = tmp_path / wheel.name  # the name has the version, which is the same without git
+    again = tmp_path / wheel.name  # the name contains the version, which does not need git
     assert zipfile.ZipFile(again).namelist() == zipfile.ZipFile(wheel).namelist()
 
 

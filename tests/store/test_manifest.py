@@ -108,7 +108,7 @@ def test_a_manifest_cannot_be_changed():
         Manifest.of(WHOLE).engine = "docker"
 
 
-# --- what differs ---------------------------------------------------------------------------------
+# --- differences between two manifests ------------------------------------------------------------
 
 MACHINE = WHOLE["machine"]
 CAMPAIGN = WHOLE["campaign"]

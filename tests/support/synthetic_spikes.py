@@ -69,7 +69,7 @@ class Course:
         return np.random.default_rng(self.seed)
 
 
-# --- one series -----------------------------------------------------------------------------------
+# --- the CPU use of one load ----------------------------------------------------------------------
 
 
 def ends(count: int = WINDOWS) -> np.ndarray:

@@ -257,7 +257,7 @@ DECIDED = [
         ABSENT,
         ["those that were asked for"],
     ),
-    # Verdicts and PostgreSQL's CPU use decide whether PostgreSQL is known not to be the limit.
+    # Verdicts and PostgreSQL's CPU use tell whether PostgreSQL can be ruled out as the limit.
     ("postgres-not-the-limit", World(verdicts={"insert": "inconclusive"}), ABSENT, []),
     ("postgres-not-the-limit", World(verdicts={"insert": "generator-bound"}), HOLDS, []),
     (

@@ -409,7 +409,7 @@ def test_close_mode_accepts_all_the_time_and_is_no_storm():
     assert not storms.unknown and len(storms.intervals) == 0
 
 
-# --- which trial, and the control -----------------------------------------------------------------
+# --- the trial that is shown, and the comparison of servers ---------------------------------------
 
 
 def test_the_trial_with_the_most_pronounced_spike_is_shown():
@@ -582,7 +582,7 @@ def test_the_synthetic_run_of_other_tests_is_read_too(tmp_path):
     assert "Not known for this trial" in said(shown)
 
 
-# --- all trials, and the tidy frame ---------------------------------------------------------------
+# --- peaks of all trials, and the table of all windows --------------------------------------------
 
 
 def test_the_highest_peaks_come_first_with_their_cause():

@@ -322,7 +322,7 @@ def test_latency_bands_cover_in_93_to_97_percent(trials, between, within):
     assert all(93 <= share <= 97 for share in 100 * inside.mean(axis=0))
 
 
-# --- looks at a run that continues ----------------------------------------------------------------
+# --- a run that is judged several times while it goes on ------------------------------------------
 
 
 def looks(differences: np.ndarray) -> np.ndarray:

@@ -267,7 +267,7 @@ def test_the_distribution_free_test_is_taken_if_it_can_tell(n, common, pairs, te
 
 def test_holm_is_that_of_the_textbook():
     # The first expected values are from R 4.3: p.adjust(c(0.01, 0.02, 0.03, 0.04, 0.05), "holm").
-    # In the second line the p-values are not sorted.
+    # In the second assertion the p-values are not sorted.
     assert holm([0.01, 0.02, 0.03, 0.04, 0.05]) == pytest.approx([0.05, 0.08, 0.09, 0.09, 0.09])
     assert holm([0.04, 0.01, 0.9]) == pytest.approx([0.08, 0.03, 0.9])
     assert holm([0.6, 0.7]) == pytest.approx([1, 1])

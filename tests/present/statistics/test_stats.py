@@ -344,7 +344,7 @@ def test_markup_escapes():
     )
 
 
-# --- connections of which some were kept ----------------------------------------------------------
+# --- loads in which only some connections were kept -----------------------------------------------
 
 
 def half_mixed(trials):

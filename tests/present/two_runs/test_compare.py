@@ -197,7 +197,7 @@ def test_the_steps_of_a_search_are_not_compared(make, bench):
     assert {row["load"].split(", ")[1] for row in found["comparisons"]} == {"keep-alive"}
 
 
-# --- machines -------------------------------------------------------------------------------------
+# --- runs under other conditions ------------------------------------------------------------------
 
 MACHINE = synthetic_run.manifest()["machine"]
 DIFFERENT = {

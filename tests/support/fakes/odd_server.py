@@ -29,7 +29,7 @@ lock = threading.Lock()
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    wbufsize = -1  # head and body in one segment
+    wbufsize = -1  # buffer the output, so that head and body are sent in one segment
 
     def do_GET(self):
         if self.path == "/seen":

@@ -35,7 +35,7 @@ lock = threading.Lock()
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    wbufsize = -1  # head and body in one segment
+    wbufsize = -1  # buffer the output, so that head and body are sent in one segment
 
     def setup(self):
         super().setup()
