@@ -1,4 +1,4 @@
-"""Tests of the plan for profiling servers: under which loads they are profiled, and for how long."""
+"""Tests of the plan for profiling servers: under which loads, and for how long."""
 
 from dataclasses import replace
 

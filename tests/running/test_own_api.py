@@ -28,8 +28,8 @@ from runner.measure.tools import build
 from runner.planning.catalog import load_server
 
 pytestmark = [real_lab.needs("k6"), real_lab.needs_two_cpus]
-# An open load of 1,500 requests. The probe sends 1 % as many, and these 15 requests are enough for a
-# median.
+# An open load of 1,500 requests. The probe sends 1 % as many, and these 15 requests are enough for
+# a median.
 OPEN = ("--rate", "300", "--duration", "5")
 
 

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ("tests/support", "runner")
 """Folders with the source files on which the content of a built run depends."""
 KEPT_S = 24 * 3600
-"""Runs that were built from other versions of the source files are removed after this time, in s."""
+"""Runs built from other versions of the source files are removed after this time, in seconds."""
 Shape = ParamSpec("Shape")
 Build = Callable[Concatenate[Path, Shape], Path]
 

@@ -14,7 +14,7 @@ from built import ROOT
 
 
 def built(kind: str, folder: Path) -> Path:
-    """Build the wheel or the sdist (`kind`) of this checkout in `folder`; return the file's path."""
+    """Build this checkout's wheel or sdist (`kind`) in `folder`; return the file's path."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
     (path,) = folder.glob("*.whl" if kind == "wheel" else "*.tar.gz")

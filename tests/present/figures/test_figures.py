@@ -59,9 +59,9 @@ def test_spectrum_names_percentiles_and_its_finding(tables: Tables) -> None:
     ticks = [label.get_text() for label in figure.axes[0].get_xticklabels()]
     assert ticks == ["50", "90", "99", "99.9"]
     assert figure.axes[0].get_xlabel() == "percentile of the requests"
-    # For each server, the p99.9 of these log-normal latencies is 5.47 times the median. So the ratio
-    # of two p99.9 is the ratio of the two medians. The load with nginx has the ratio 280/200 = 1.40,
-    # and the load without nginx has the ratio 280/250 = 1.12.
+    # For each server, the p99.9 of these log-normal latencies is 5.47 times the median. So the
+    # ratio of two p99.9 is the ratio of the two medians. The load with nginx has the ratio
+    # 280/200 = 1.40, and the load without nginx has the ratio 280/250 = 1.12.
     assert (
         made("latency-spectrum", tables).title
         == "k6 is the limit: the slowest server's p99.9 is 1.12 to 1.40 times the fastest's"

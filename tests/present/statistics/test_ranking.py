@@ -237,7 +237,7 @@ TESTS: dict[str, Callable[..., float]] = {
     "welch": lambda a, b: stats.ttest_ind(a, b, equal_var=False).pvalue,
     "mann-whitney": mann_whitney_p,
 }
-"""Functions that return the p-value of a test for the logarithms of two sides, by the test's name."""
+"""For each test's name, a function that returns its p-value for the logarithms of two sides."""
 
 
 @pytest.mark.parametrize(

@@ -117,8 +117,8 @@ def test_a_quantity_is_compared_only_if_both_verdicts_allow_it(compared):
     kinds = pd.DataFrame(found["comparisons"]).groupby(["load", "server"])["quantity"].agg(set)
     anywhere = {"CPU ms/request", "memory, MiB"}
     assert kinds[LOAD, "axum"] == {"requests/s", *anywhere}
-    # In run B, the limit of one of gin's trials is unknown. In nginx's trials, the generator was the
-    # limit. So the rates of these two servers are not compared.
+    # In run B, the limit of one of gin's trials is unknown. In nginx's trials, the generator was
+    # the limit. So the rates of these two servers are not compared.
     assert kinds[LOAD, "gin"] == anywhere
     assert kinds[LOAD, "nginx"] == anywhere
     assert kinds[OFFERED, "axum"] == {"p50, ms", "p90, ms", "p99, ms", *anywhere}
