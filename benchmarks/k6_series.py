@@ -31,7 +31,10 @@ SERIES = ("v1", "v2")
 
 
 def main() -> None:
-    """Parse the command line, load with both series in turn, and print their CPU time and ratio."""
+    """Parse the command line, measure, and print the CPU time of each series and their ratio.
+
+    The two series of k6 load the same server in turn.
+    """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--server", default="gnet", help="a cheap one: k6 is to be the limit")
     parser.add_argument("--vus", type=int, default=3000)

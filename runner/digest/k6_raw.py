@@ -847,9 +847,10 @@ class _Numbered:
 class _Picked:
     """A block's contribution to the rows and to the counts.
 
-    If the points of request metrics are in k6's order, `requests` has the requests whose points are
-    all in this block. Otherwise `requests` is empty, and `before` has all points of request
-    metrics, so that `_Pairing` finds the fault.
+    k6 writes the points of a request in a fixed order. If the block's points of request metrics are
+    in this order, `requests` has the requests whose points are all in this block. Otherwise
+    `requests` is empty, and `before` has all points of request metrics, so that `_Pairing` finds
+    the point that is out of order.
     """
 
     block: Block
@@ -860,9 +861,9 @@ class _Picked:
     before: Singles
     """Points of a request whose first points are in an earlier block."""
     following: Singles
-    """An array with one point: the block's first point of a request metric that is not in `before`.
+    """An array with at most one of the block's points of request metrics.
 
-    Empty if `before` has all points of request metrics.
+    This is the first point that `before` lacks. If `before` lacks none, the array is empty.
     """
     requests: _Requests
     after: Singles

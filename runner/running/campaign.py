@@ -237,7 +237,7 @@ def _resumable(run: RunFolder, hosts: Hosts | None) -> Manifest:
         where = (
             "this machine alone: omit --hosts"
             if hosts
-            else "several hosts: name the same hosts with --hosts"
+            else "several hosts: give the hosts file of that run by --hosts"
         )
         raise LabError(f"Run {run.run_id} began on {where}.")
     return manifest

@@ -668,7 +668,7 @@ def test_a_run_goes_on_after_a_frozen_host_and_a_killed_runner(root, fleet, noth
     assert "Nothing was left over" in cleaned(root, fleet, hosts)
     goes_on(root, hosts)
     alone = real_lab.bench(root, "run", "--resume", "latest", code=2)
-    assert "began on several hosts: name the same hosts with --hosts" in alone.stderr
+    assert "began on several hosts: give the hosts file of that run by --hosts" in alone.stderr
 
 
 @pytest.mark.timed

@@ -301,10 +301,11 @@ def test_who_took_cpu_is_judged_by_slices_as_by_trials(session, workload, host_c
 
 @pipeline
 def test_a_server_whose_only_slice_is_left_out_has_numbers(session):
-    """The trial of a server that died in its first slice has numbers of this slice.
+    """The trial of a server that died in its first slice has the numbers of this slice.
 
-    This holds even if the place of this slice is left out, here because another program took CPU
-    time from the other server in this place.
+    This holds even if the comparison leaves out the first slice of each server. In this test the
+    first slices are left out because another program took CPU time from the other server during its
+    first slice.
     """
     folder, measured = session
     (one, whole), (other, cut) = measured.items()

@@ -161,8 +161,8 @@ def _share_words(story: Story) -> str:
     if not narrow:
         return ""
     return (
-        f"Under {narrow} of {len(loads)} loads a server had a share of a core, to make the server "
-        "and not the generator the limit."
+        f"Under {narrow} of {len(loads)} loads each server was restricted to a share of a core, so "
+        "that the server was the limit, and not the generator."
     )
 
 

@@ -117,9 +117,11 @@ def direction_of(
     """Return the direction in which a ratio lies beyond the range from `at_least` to `at_most`.
 
     A range above 1 claims that the first side has more, and a range below 1 claims that the first
-    side has less. A range around 1 claims that both sides are equal. `may_be_one` says that the
-    ratio's interval includes 1, so that it is not certain which side is ahead. The direction is
-    then OVERSTATED instead of OPPOSITE.
+    side has less. A range around 1 claims that both sides are equal.
+
+    If the ratio and the range lie on different sides of 1, the direction is OPPOSITE. But if
+    `may_be_one` is True, the ratio's interval includes 1, so that it is not certain which side is
+    ahead. In this case the direction is OVERSTATED.
     """
     if at_least < 1 < at_most:
         return Direction.UNDERSTATED

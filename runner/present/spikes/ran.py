@@ -187,7 +187,10 @@ def _within(
 
 
 def _more_by(beside: _Beside, column: str) -> dict[str, float]:
-    """Return the additional CPU time in ms for each value of a column."""
+    """Return the additional CPU time during a spike, in ms, for each value of `column`.
+
+    The time is additional to the CPU time in an equally long time around the spike.
+    """
     inside_ms, around_ms = (
         each.groupby(column)["cpu_ms"].sum() for each in (beside.inside, beside.around)
     )

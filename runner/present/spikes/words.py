@@ -215,7 +215,7 @@ def reading(kind: Events, spikes: int) -> str:
     if not kind.count:
         return "there was no such event"
     if math.isnan(kind.p):
-        return "nothing: there was such an event all the time"
+        return "nothing: no time was free of such events"
     if kind.p_holm <= ALPHA:
         return "coincides with spikes more than by chance"
     if kind.least_p > ALPHA:

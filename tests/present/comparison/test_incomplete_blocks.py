@@ -77,8 +77,8 @@ def test_no_block_is_left_out_if_fewer_than_five_remain():
 def test_a_server_with_few_trials_makes_no_block_incomplete():
     assert left_out(failed(trials_of(8), "b", 1, 2, 3, 4)) == {}
     assert left_out(failed(trials_of(8), "b", 1, 2, 3)) == {"x": {1, 2, 3}}
-    # b has too few trials, so no block is left out because it lacks b. But a block that lacks c is
-    # left out.
+    # b has too few trials to be compared. Therefore a block that lacks only b is kept, but a block
+    # that lacks c is left out.
     assert left_out(failed(failed(trials_of(8), "b", 1, 2, 3, 4), "c", 8)) == {"x": {8}}
 
 

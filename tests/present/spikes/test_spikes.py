@@ -314,7 +314,7 @@ def test_what_is_always_or_never_there_is_not_tested():
     assert (never.covered, never.together) == (0.0, 0) and np.isnan(never.p)
     # Only one kind of event can be tested, so Holm's correction changes nothing.
     assert tied.p_holm == tied.p <= 0.02
-    assert spike_words.reading(always, 2) == "nothing: there was such an event all the time"
+    assert spike_words.reading(always, 2) == "nothing: no time was free of such events"
     assert spike_words.reading(never, 2) == "there was no such event"
     assert spike_words.reading(tied, 2) == "coincides with spikes more than by chance"
 

@@ -38,9 +38,9 @@ def asked() -> str:
 def pause(state: str, most_s: float = 30.0) -> None:
     """If the fault is `pause-STATE`, wait until the file `fault` changes, or `most_s` have passed.
 
-    First copy `fault` to the file `paused`, which tells the test that the program waits. If this
-    copy exists already, the fault has paused an earlier attempt at the trial. The lab then repeats
-    the trial because the machine disturbed that attempt, so do not wait again.
+    Before the wait, copy the file `fault` to the file `paused`, which tells the test that this
+    program waits. If such a copy exists already, return at once: an earlier attempt at this trial
+    was paused, and the lab repeats the trial because the machine disturbed that attempt.
     """
     file = ASKED.read_text() if ASKED.exists() else ""
     if asked() != f"pause-{state}" or (PAUSED.exists() and PAUSED.read_text() == file):
