@@ -35,6 +35,8 @@ PERCENTILES = {"p50": "median", "p95": "p95", "p99": "p99"}
 
 Each percentile is mapped to the name that it has in sentences.
 """
+ROUNDED_FROM = 10
+"""Ratios from this one on are rounded to two significant digits."""
 SETTLED = 0.1
 """The steady part of a load begins after this share of the load's duration.
 
@@ -112,7 +114,7 @@ def probe_saw(case: Case) -> str:
         f"In the same {seconds:.1f} s a second client, the probe, sent the same server "
         f"{row['probe_requests']:,.0f} of the same requests, "
         f"{number(row['probe_requests'] / seconds)} a second ({row['probe_failed']:,.0f} failed). "
-        f"Their median is {number(probes)} ms: {tool}'s is {number(ours / probes)} times that"
+        f"Their median is {number(probes)} ms: {tool}'s is {_times(ours / probes)} that"
     )
     if ours < probes:
         return f"{said}, so the probe waited longer than {tool}'s requests."
@@ -160,6 +162,16 @@ def steady_rps(row: Mapping[Any, Any], throughput: pd.DataFrame) -> float:
     return requests / (FINE_S * int(within.sum())) if is_closed and requests else math.nan
 
 
+def _times(ratio: float) -> str:
+    """Return a ratio in words: `1.50 times`, or `about 950 times` with two significant digits.
+
+    A large ratio is rounded, so that it agrees with the two printed values that it is made of.
+    """
+    if ratio < ROUNDED_FROM:
+        return f"{number(ratio)} times"
+    return f"about {float(f'{ratio:.2g}'):,.0f} times"
+
+
 def _mean_ms(row: Mapping[Any, Any]) -> float:
     """Return the mean duration of an iteration in ms.
 
@@ -197,10 +209,10 @@ def law_words(case: Case) -> str:
     apart = abs(100 * (expected_ms / mean_ms - 1))
     return (
         f"{users:,.0f} users without think time always have {users:,.0f} requests under "
-        f"way{counted}. At the {rate:,.0f} requests/s of the load's steady part each must take "
-        f"{users:,.0f} / {rate:,.0f} s = {number(expected_ms)} ms on average. Measured: "
-        f"{number(mean_ms)} ms, a difference of {apart:.1f} %. So this mean follows from users and "
-        "rate, and would be the same with any server at this rate."
+        f"way{counted}. After the first tenth of the load, {case.tool} had {rate:,.0f} answers a "
+        f"second, so each must take {users:,.0f} / {rate:,.0f} s = {number(expected_ms)} ms on "
+        f"average. Measured: {number(mean_ms)} ms, a difference of {apart:.1f} %. So this mean "
+        "follows from users and rate, and would be the same with any server at this rate."
     )
 
 

@@ -340,7 +340,7 @@ def largest_ratio(tables: Tables) -> str:
         f"requests per second as {pair['server']}"
     )
     if len(alike) > 1:
-        return f"{said}, and {_range_words(alike)} times under {len(alike)} loads together."
+        return f"{said}, and {_range_words(alike)} times across {len(alike)} loads."
     return f"{said}."
 
 

@@ -17,6 +17,9 @@ from runner.present.look.markup import Block, Bullets
 from runner.present.look.numbers import number
 from runner.verdict.limits import Limit
 
+MOST_OTHERS = 2
+"""The advice names at most this many servers that came first under fewer loads than the best."""
+
 
 def advice(story: Story) -> list[Block]:
     """Return a bullet list that recommends a server for each need, such as low CPU time.
@@ -50,6 +53,9 @@ def _best(tables: Tables, quantity: Quantity, rows: pd.DataFrame, need: str) -> 
     are recommended. A server is not recommended if another server ran under more than twice as many
     of these loads, because the share of a server with so few loads is unreliable. Return an empty
     text if servers differ under no load.
+
+    The sentence also says under how many loads other servers came first, so that readers see what
+    the recommendation depends on.
     """
     load_count = Counter[str]()
     first_count = Counter[str]()
@@ -69,18 +75,14 @@ def _best(tables: Tables, quantity: Quantity, rows: pd.DataFrame, need: str) -> 
         return ""
     highest = max(first_share.values())
     best = sorted(name for name, share in first_share.items() if share == highest)
-    counts = "; ".join(_count_words(name, first_count[name], load_count[name]) for name in best)
     hedge = "" if highest == 1 else ", but measure your own load"
-    return f"Take {' or '.join(best)} if {need}{hedge}. No server was ahead of {counts}."
-
-
-def _count_words(name: str, firsts: int, loads: int) -> str:
-    """Return words that say under how many loads a server came first.
-
-    `firsts` is the number of loads under which no other server was ahead of the server. `loads` is
-    the number of loads under which the server ran and servers differ.
-    """
-    return f"{name} under {firsts} of {captions.plural(loads, 'load')} on which servers differ"
+    others = [name for name, firsts in first_count.most_common() if firsts and name not in best]
+    counts = [
+        f"{name} came first under {first_count[name]} of "
+        f"{captions.plural(load_count[name], 'load')}"
+        for name in [*best, *others[:MOST_OTHERS]]
+    ]
+    return f"Take {' or '.join(best)} if {need}{hedge}: {captions.joined(counts)}."
 
 
 def _far_from_limits(story: Story, table: pd.DataFrame) -> str:

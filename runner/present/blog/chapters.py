@@ -44,6 +44,8 @@ MOST_SERVERS = 10
 """The table that compares servers has at most this many rows."""
 MOST_CLAIMS = 5
 """A post lists at most this many claims one by one."""
+MOST_PAIRS = 3
+"""A claim's ratios are given for each pair of servers if there are at most this many pairs."""
 MOST_SENTENCES = 3
 """A post begins with at most this many paragraphs on the result of the run."""
 NAME_OF_A_FAMILY = re.compile(r"[^\d]+")
@@ -99,7 +101,7 @@ def reason(story: Story) -> list[Block]:
     load = why_figures.load_of_figure(profiles)
     said = why_words.reason(profiles, load, findings.quoted_servers(story.tables))
     where = why_words.load_words(story.tables, load)
-    return [Paragraph(f"Profiled under {where}, {said}")] if said else []
+    return [Paragraph(f"Under {where}, {said}")] if said else []
 
 
 def caveat(story: Story) -> Paragraph:
@@ -213,10 +215,10 @@ def answer_table(story: Story) -> list[Block]:
         sustained_words = story.phrase_of(sustained_load)
         words.append(f"Response times, of another load: {sustained_words}.")
     if any(NOT_LOADED in row.values() for row in rows):
-        words.append(f"{NOT_LOADED}: the run has no such load of this server.")
+        words.append(f"“{NOT_LOADED}” means that this server did not run under this load.")
     if not is_timed.all():
         absent = captions.joined(list(others.loc[~is_timed, "server"]))
-        words.append(f"Under other loads only: {absent}.")
+        words.append(f"{absent} ran under other loads only.")
     yardsticks = [name for name in YARDSTICKS if name in set(under_load["server"])]
     if yardsticks:
         words.append(
@@ -335,8 +337,8 @@ def why(story: Story) -> list[Block]:
         return []
     return [
         Paragraph(
-            "A server at its limit answers as many requests as its CPU time pays for. So the cost "
-            f"of a request decides the rate. {costs}"
+            "If a server uses up the CPU time that it was given, the CPU time that a request costs "
+            f"decides the rate. {costs}"
         )
     ]
 
@@ -387,6 +389,7 @@ def _medians_words(story: Story) -> str:
     if len(published_ms) < 2 or len(ours_ms) < 2:
         return ""
     tool = story.case.tool
+    users = float(story.case.row["vus"])
     shortest = min(published_ms.values())
     longest = max(published_ms.values())
     apart_pct = 100 * (longest / shortest - 1)
@@ -400,8 +403,9 @@ def _medians_words(story: Story) -> str:
     fastest = by_median[0]
     slowest = by_median[-1]
     return (
-        f"The published medians of {names} under this load, {shortest:.1f} and {longest:.1f} ms, "
-        f"differ by {apart_pct:.1f} %. Here {tool}'s medians are {captions.joined(ours)}. Ours are "
+        f"The published medians of {names} with {users:,.0f} users, {shortest:.1f} and "
+        f"{longest:.1f} ms, differ by {apart_pct:.1f} %. Here {tool}'s medians, as means of the "
+        f"trials, are {captions.joined(ours)}. Ours are "
         f"times in {tool}'s queue, which hide the servers; nothing published says where the others "
         f"were spent. At a rate that all of them sustain, {slowest}'s median is "
         f"{number(sustained_ms[slowest] / sustained_ms[fastest])} times {fastest}'s."
@@ -465,25 +469,40 @@ def _with_load(story: Story, judged: Judged) -> str:
 def _measured_words(judged: Judged) -> str:
     """Return the ratios that were measured for a claim, in words.
 
-    A single ratio is followed by its interval: `gnet/axum 1.17 [1.03–1.32]`. If each comparison is
-    about a different pair of servers, each ratio is given: `axum/echo 2.37 and actix/echo 3.48`.
-    Otherwise the ratios are given as a range.
+    A single ratio is followed by its interval: `gnet/axum 1.17 [1.03–1.32]`. If the comparisons are
+    about up to `MOST_PAIRS` pairs of servers, the ratios of each pair are given, as a range if
+    there are several: `nginx/axum 1.04 to 1.17 and nginx/gin 1.91`. Otherwise one range is given
+    for all ratios. If the claim is too close to tell, the ends of the intervals follow, because
+    they are the reason.
     """
     parts = judged.compared
     pairs = [part.words.split()[0] for part in parts]
     names = [pair if "/" in pair else "" for pair in pairs]
     ratios_found = [part.ratio for part in parts if part.ratio is not None]
-    if len(set(names)) == len(parts) > 1:
-        each = [
-            f"{name} {found.ratio:.2f}" for name, found in zip(names, ratios_found, strict=True)
-        ]
-        return captions.joined(each)
     if len(parts) == 1:
         found = ratios_found[0]
-        said = ratio_words(found.ratio, found.low, found.high)
-    else:
-        said = judged.measured.replace("×", "")
-    return f"{names[0]} {said}".strip() if len(set(names)) == 1 else said
+        return f"{names[0]} {ratio_words(found.ratio, found.low, found.high)}".strip()
+    by_pair: dict[str, list[float]] = {}
+    for name, found in zip(names, ratios_found, strict=True):
+        by_pair.setdefault(name, []).append(found.ratio)
+    said = judged.measured.replace("×", "")
+    if len(by_pair) == 1:
+        said = f"{names[0]} {said}".strip()
+    elif "" not in by_pair and len(by_pair) <= MOST_PAIRS:
+        ranges = [f"{name} {_ends_words(ratios_)}" for name, ratios_ in by_pair.items()]
+        said = captions.joined(ranges)
+        if len(parts) > len(by_pair):
+            said = f"{said} ({len(parts)} comparisons)"
+    if judged.found.outcome != outcomes.CLOSE:
+        return said
+    low = min(found.low for found in ratios_found)
+    high = max(found.high for found in ratios_found)
+    return f"{said}, with intervals from {low:.2f} to {high:.2f}"
+
+
+def _ends_words(values: Sequence[float]) -> str:
+    """Return the lowest and the highest value as text: `1.04 to 1.17`, or `1.91` if they agree."""
+    return " to ".join(dict.fromkeys(f"{each:.2f}" for each in (min(values), max(values))))
 
 
 def links(story: Story, files: Iterable[Link]) -> list[Block]:

@@ -15,7 +15,7 @@ from runner.present.frames import Tables
 from runner.present.look import captions, style
 from runner.present.look.palette import identities
 from runner.present.why.profiles import Profiles, ServerProfile, read_profiles
-from runner.present.why.words import TOTAL, load_words, sentences, us
+from runner.present.why.words import TOTAL, first_sentence, load_words, sentences, us
 
 MOST_SERVERS = 4
 """The figure shows at most this many servers; the tables contain all servers."""
@@ -64,7 +64,8 @@ def first_sentences(tables: Tables, servers: Collection[str]) -> tuple[str, ...]
     profiles = profiles_of(tables)
     if profiles is None:
         return ()
-    return tuple(sentences(profiles, load_of_figure(profiles), servers)[-1:])
+    said = first_sentence(profiles, load_of_figure(profiles), servers)
+    return (said,) if said else ()
 
 
 def in_figure(servers: Sequence[ServerProfile]) -> list[ServerProfile]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 import pandas as pd
 
 from runner.present.comparison.ratios import YARDSTICKS
 from runner.present.frames import Tables
+from runner.present.look import captions
 from runner.present.look.numbers import number
 from runner.present.why.profiles import (
     MOST_UNKNOWN,
@@ -43,6 +45,7 @@ MOST_MISSED = 0.05
 
 Too much is a difference of more than this share of the kernel's count.
 """
+NO_PART = "no single kind of work differs significantly"
 LEAST_US = 0.05
 """A sentence names a kind of work only if its difference is at least this many µs per request."""
 
@@ -127,23 +130,83 @@ def difference_words(found: Difference) -> str:
     kinds for which the more expensive server needs more CPU time, and then the kinds for which it
     needs less. If the total CPU times do not differ significantly, the sentence says so instead.
     """
-    total = found.total
-    if not total.is_sure:
-        both = f"{found.more} and {found.less}"
-        return f"{both} are too close to tell apart by CPU time per request ({us(total)} µs)."
-    more, less = (found.more, found.less) if total.mean > 0 else (found.less, found.more)
-    sign = 1 if total.mean > 0 else -1
-    sure = [
-        (sign * value.mean, _WHERE.get(name, f"in {name}"))
-        for name, value in found.categories.items()
-        if value.is_sure and abs(value.mean) >= LEAST_US
-    ]
-    added = [f"{number(us_)} {where}" for us_, where in sorted(sure, reverse=True) if us_ > 0]
-    saved = [f"{number(-us_)} less {where}" for us_, where in sorted(sure) if us_ < 0]
-    parts = ", ".join([*added, *saved]) or "no single kind of work is sure to differ"
+    apart = _Apart.of(found)
+    if apart is None:
+        return _too_close(found)
+    added = [f"{number(part.us)} {part.where}" for part in apart.added]
+    saved = [f"{number(-part.us)} less {part.where}" for part in apart.saved]
+    parts = ", ".join([*added, *saved]) or NO_PART
     return (
-        f"{more} takes {number(abs(total.mean))} µs more CPU time per request than {less}: {parts}."
+        f"{apart.more} takes {number(apart.total_us)} µs more CPU time per request than "
+        f"{apart.less}: {parts}."
     )
+
+
+def shares_words(found: Difference) -> str:
+    """Return a sentence like that of `difference_words`, with percentages in place of µs.
+
+    perf itself takes CPU time in the profiled slices, so µs from profiles would contradict the CPU
+    time per request that the trials show on the same page. The percentages are parts of the sum of
+    all kinds of work for which the more expensive server needs significantly more CPU time.
+    """
+    apart = _Apart.of(found)
+    if apart is None:
+        return _too_close(found)
+    sum_us = sum(part.us for part in apart.added)
+    added = [f"{100 * part.us / sum_us:.0f} % {part.where}" for part in apart.added]
+    less = f"; it takes less {captions.joined([part.where for part in apart.saved])}"
+    parts = captions.joined(added) or NO_PART
+    return (
+        f"{apart.more} takes more CPU time per request than {apart.less}, by profiles: "
+        f"{parts}{less if apart.saved else ''}."
+    )
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A kind of work in which two servers differ significantly."""
+
+    us: float
+    """How many µs per request the more expensive server needs more than the other."""
+    where: str
+    """The kind of work in words, such as `in HTTP`."""
+
+
+@dataclass(frozen=True)
+class _Apart:
+    """A significant difference in CPU time per request between two servers."""
+
+    more: str
+    """The server that needs more CPU time."""
+    less: str
+    total_us: float
+    added: tuple[_Part, ...]
+    """The kinds of work for which `more` needs more CPU time, the largest part first."""
+    saved: tuple[_Part, ...]
+    """The kinds of work for which `more` needs less CPU time, the largest part first."""
+
+    @classmethod
+    def of(cls, found: Difference) -> _Apart | None:
+        """Return the difference and its parts; None if the total is not significant."""
+        total = found.total
+        if not total.is_sure:
+            return None
+        sign = 1 if total.mean > 0 else -1
+        more, less = (found.more, found.less) if sign > 0 else (found.less, found.more)
+        parts = [
+            _Part(sign * value.mean, _WHERE.get(name, f"in {name}"))
+            for name, value in found.categories.items()
+            if value.is_sure and abs(value.mean) >= LEAST_US
+        ]
+        parts.sort(key=lambda part: -abs(part.us))
+        added = tuple(part for part in parts if part.us > 0)
+        saved = tuple(part for part in parts if part.us < 0)
+        return cls(more, less, abs(total.mean), added, saved)
+
+
+def _too_close(found: Difference) -> str:
+    both = f"{found.more} and {found.less}"
+    return f"{both} are too close to tell apart by CPU time per request ({us(found.total)} µs)."
 
 
 def _compared(profiles: Profiles, load: str) -> list[ServerProfile]:
@@ -157,29 +220,33 @@ def _compared(profiles: Profiles, load: str) -> list[ServerProfile]:
     return others if len(others) > 1 else found
 
 
-def sentences(profiles: Profiles, load: str, servers: Collection[str] = ()) -> list[str]:
-    """Return sentences that compare each server of a load with the cheapest server.
-
-    If `servers` names two servers that were profiled under the load, only these are compared.
-    """
-    found = _pair_or_all(_compared(profiles, load), servers)
+def sentences(profiles: Profiles, load: str) -> list[str]:
+    """Return sentences that compare each server of a load with the cheapest server."""
+    found = _compared(profiles, load)
     return [difference_words(each.less(found[0])) for each in found[1:]]
 
 
-def reason(profiles: Profiles, load: str, servers: Collection[str] = ()) -> str:
-    """Return a sentence that says why one server needs more CPU time per request than another.
+def first_sentence(profiles: Profiles, load: str, servers: Collection[str]) -> str:
+    """Return a sentence that compares two servers, or an empty text if there are not two.
 
     If `servers` names two servers that were profiled under the load, these two are compared.
     Otherwise the server with the highest CPU time per request is compared with the server with the
-    lowest. Return an empty text if the two servers do not differ significantly in total, or if they
-    do not differ significantly in any kind of work.
+    lowest.
     """
     found = _pair_or_all(_compared(profiles, load), servers)
-    apart = found[-1].less(found[0]) if len(found) > 1 else None
-    if apart is None or not apart.total.is_sure:
-        return ""
-    sure = any(each.is_sure and abs(each.mean) >= LEAST_US for each in apart.categories.values())
-    return difference_words(apart) if sure else ""
+    return shares_words(found[-1].less(found[0])) if len(found) > 1 else ""
+
+
+def reason(profiles: Profiles, load: str, servers: Collection[str] = ()) -> str:
+    """Return the sentence of `first_sentence`, or an empty text if the sentence gives no reason.
+
+    It gives no reason if the two servers do not differ significantly in total, or in any kind of
+    work.
+    """
+    found = _pair_or_all(_compared(profiles, load), servers)
+    apart = _Apart.of(found[-1].less(found[0])) if len(found) > 1 else None
+    is_known = apart is not None and (apart.added or apart.saved)
+    return first_sentence(profiles, load, servers) if is_known else ""
 
 
 def _pair_or_all(found: list[ServerProfile], servers: Collection[str]) -> list[ServerProfile]:

@@ -26,6 +26,20 @@ def test_each_claim_names_its_source() -> None:
     assert titles and all(title and title[1] in ADDRESS_OF_SOURCE for title in titles)
 
 
+def test_each_pair_of_servers_has_its_own_range() -> None:
+    """A claim about two pairs of servers gives the ratios of each pair, not one range for both."""
+    claims = chapters.claims(story_of(tables_of("sample")))
+    (bullets,) = [block for block in claims if isinstance(block, Bullets)]
+    (nginx,) = [said for said in bullets.sentences if "nginx is nearly twice as fast" in said]
+    assert re.search(
+        r"nginx/axum \d\.\d+ to \d\.\d+ and nginx/gin \d\.\d+ to \d\.\d+ \(4 comp", nginx
+    )
+    (close,) = [said for said in bullets.sentences if "Here: too close." in said]
+    border = float(re.search(r"claimed: below (\d\.\d+)", close)[1])
+    low, high = map(float, re.search(r"intervals from (\d\.\d+) to (\d\.\d+)", close).groups())
+    assert low < border < high
+
+
 def test_the_caveat_names_the_cpus_of_server_and_generator() -> None:
     place = {"server": [0], "generator": [1, 2], "disjoint": True}
     text = chapters.caveat(story_of(with_facts(plain(), placement=place))).text
@@ -46,11 +60,11 @@ def test_the_table_has_servers_with_numbers_and_names_the_others() -> None:
     rows = table.frame.set_index("server")
     not_loaded = rows.index[rows["requests/s"] == "not loaded"]
     assert set(not_loaded) == {"echo (Go)"}
-    assert "Under other loads only: gnet and nginx." in note.text
+    assert "gnet and nginx ran under other loads only." in note.text
     assert rows.loc["gin (Go)", "p50, ms"] == "not loaded"
     assert rows.loc["axum (Rust)", "axum / this server"] == "1"
     assert rows.loc["echo (Go)", "p50, ms"] != "–"
-    assert "not loaded: the run has no such load of this server." in note.text
+    assert "“not loaded” means that this server did not run under this load." in note.text
     assert "gin-b is gin under a second label" in note.text
 
 
@@ -60,7 +74,7 @@ def test_a_post_begins_with_its_title_s_story_and_one_ratio_that_its_table_has()
     assert "[" not in queued and "a second client saw 0.253 ms" in queued
     (quoted,) = re.findall(r"\d\.\d+ \[[^\]]+\]", ratio)
     assert f"axum answers {quoted} times as many requests per second as gin, and " in ratio
-    (low, high, loads) = re.findall(r"(\d\.\d+) to (\d\.\d+) times under (\d) loads", ratio)[0]
+    (low, high, loads) = re.findall(r"(\d\.\d+) to (\d\.\d+) times across (\d) loads", ratio)[0]
     assert float(low) < float(quoted.split()[0]) <= float(high) and int(loads) > 1
     _, table, *_ = chapters.answer_table(story)
     assert isinstance(table, TextTable)
@@ -85,7 +99,7 @@ def test_published_medians_are_beside_ours_and_the_servers() -> None:
         for block in chapters.claims(story_of(tables))
         if isinstance(block, Paragraph) and "published medians" in block.text
     ]
-    assert "of rust and echo under this load, 253.5 and 257.1 ms, differ by 1.4 %." in text
+    assert "of rust and echo with 3,000 users, 253.5 and 257.1 ms, differ by 1.4 %." in text
     trials = tables.trials[tables.trials["status"].eq("sealed")]
     closed = trials[trials["workload"].eq("experiments") & trials["share"].eq(1)]
     of_closed_ms = means_of_complete_blocks(closed)

@@ -91,7 +91,10 @@ def test_the_server_in_the_title_is_always_drawn():
 
 def test_the_first_screen_gives_the_reason(profiled):
     shown, *_ = parts.answer(profiled)
-    assert shown.sentences[-1] == figures.categories(profiled).title
+    assert shown.sentences[-1] == (
+        "gin takes more CPU time per request than axum, by profiles: 61 % in HTTP and 39 % in the "
+        "kernel's network code; it takes less in functions without a name."
+    )
 
 
 def test_the_page_has_sentences_and_both_tables(profiled, monkeypatch):
