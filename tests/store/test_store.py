@@ -169,7 +169,14 @@ def test_a_folder_that_a_killed_process_left_is_removed_by_the_next(tmp_path):
     assert all(folder.exists() for folder in (in_use, of_another, mine))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        pytest.param(signal.SIGHUP, marks=pytest.mark.long),
+        pytest.param(signal.SIGINT, marks=pytest.mark.long),
+    ],
+)
 def test_a_signal_leaves_no_half_written_folder(tmp_path, number):
     """If a signal ends `bench publish` while it draws figures, no half-written folder is left.
 

@@ -448,6 +448,7 @@ def test_runs_that_do_not_go_together_are_refused(weeks):
         history.history([one, other])
 
 
+@pytest.mark.long
 def test_the_command_says_it_and_fails_on_request(weeks, bench):
     names = [run.run_id for run in weeks(8, worse=5)]
     code, out, err = bench(*names, "--fail-above", "10", command="history")
@@ -458,6 +459,7 @@ def test_the_command_says_it_and_fails_on_request(weeks, bench):
     assert {course["changes"][0]["at"] for course in found["courses"] if course["changes"]} == {5}
 
 
+@pytest.mark.long
 def test_runs_are_appended_to_a_folder_as_they_come(weeks, bench, tmp_path):
     """`bench history --append` copies each new run into a folder, and shows all runs of the folder.
 
