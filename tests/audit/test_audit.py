@@ -533,7 +533,6 @@ def test_what_cannot_be_read_is_refused(words: str) -> None:
         parse(data, "x", format_name=format_name)
 
 
-@pytest.mark.timed
 def cpu_s(work: Callable[[], object]) -> float:
     """Call `work`; return the CPU time that this process used for the call, in seconds."""
     began = time.process_time()
