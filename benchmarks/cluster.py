@@ -1,7 +1,8 @@
-"""How much faster two single-threaded workers rebuild tables than one, and what memory they take.
+"""Measure how much faster two workers rebuild tables than one, and how much memory a worker needs.
 
-Run: python benchmarks/cluster.py [--iterations N] [--trials N] [--repeats N]. Each repeat measures
-one worker and then two workers, so that a slow moment of the machine slows both measurements.
+Run: python benchmarks/cluster.py [--iterations N] [--trials N] [--repeats N]. A worker has one
+thread. Each repeat measures one worker and then two workers, so that a slow moment of the machine
+slows both measurements.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Speed and memory of the k6 digest beside a bare DuckDB COPY and pandas, on a file like k6's own.
+"""Measure the speed and memory of the k6 digest, compared with a bare DuckDB COPY and with pandas.
 
-"our digest" reads the file as the samples of one of the lab's trials. "imported file" digests the
-file as `bench import` does. This measurement includes neither the copying of the file, which
-`bench import` does first, nor the building of the run's tables, which `bench import` does last.
+The file that is read is like k6's own. "our digest" reads the file as the samples of one of the
+lab's trials. "imported file" digests the file as `bench import` does. This measurement includes
+neither the copying of the file, which `bench import` does first, nor the building of the run's
+tables, which `bench import` does last.
 
 Run: python benchmarks/digest.py [--iterations N] [--repeats N] [--tags stock|trimmed] [--keep
 FOLDER]. Each reader runs in a process of its own. In each repeat all readers run one after another,

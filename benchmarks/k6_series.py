@@ -1,4 +1,4 @@
-"""CPU that each series of k6 takes for an iteration, under the lab's own flags and observers.
+"""Measure the CPU time per iteration of each series of k6, with the lab's flags and observers.
 
 Run: python benchmarks/k6_series.py [--server NAME] [--vus N] [--iterations N] [--blocks N]
 [--minutes N]. A series is a major version of k6; `make k6-both` builds both series. Each block

@@ -1,4 +1,4 @@
-"""CPU that the sampler takes, in percent of one core, by what it samples.
+"""Measure the sampler's CPU use in percent of a core, for different sets of sampled processes.
 
 Run: python benchmarks/sampler.py [--seconds N] [--hz N] [--idle]. The sampler runs as in a trial,
 and reports its own CPU time in resources.parquet. Meanwhile a stand-in for the load generator keeps

@@ -1,4 +1,4 @@
-"""One very long trial: whether the runner's memory stays flat, and every count agrees at the end.
+"""Run one very long trial, to check that the runner's memory does not grow and all counts agree.
 
 Run: python benchmarks/soak.py [--iterations N] [--vus N] [--server NAME]. The program runs a
 campaign with a single trial, reads the runner's resident memory once a second, and adds a row to
