@@ -233,7 +233,7 @@ def test_a_clock_that_was_stepped_is_caught(stepped_ms, ok):
 
 
 @pytest.mark.fault(
-    "the kernel kills a server's process for want of memory",
+    "the kernel kills a server's process because memory ran out",
     "the trial is not sealed, and says why",
 )
 def test_a_process_killed_for_memory_breaks_its_trial():

@@ -35,8 +35,8 @@ HITS = [
 @pytest.mark.fault(
     "SIGINT, SIGTERM, SIGHUP or SIGKILL of the runner while a server starts, in the warm-up, "
     "under load, in the digest or between two trials",
-    "exit code 130 but for SIGKILL; nothing is left, sealed files keep their hashes, the run "
-    "goes on to its end",
+    "exit code 130, except for SIGKILL; no process is left, sealed files keep their hashes, and "
+    "the resumed run reaches its end",
 )
 @pytest.mark.parametrize("hits", long_but(HITS[:1], HITS))
 def test_a_signal_in_any_state(tmp_path, hits):
@@ -48,7 +48,7 @@ def test_a_signal_in_any_state(tmp_path, hits):
 
 
 @pytest.mark.long
-@pytest.mark.fault("Ctrl-C again and again", "the clean-up is finished all the same")
+@pytest.mark.fault("Ctrl-C is pressed several times", "the clean-up is completed nevertheless")
 def test_a_second_ctrl_c_does_not_interrupt_the_cleaning_up(tmp_path):
     hit_again_and_again(tmp_path, [(signal.SIGINT, state) for state in PAUSED], times=5)
 
@@ -153,7 +153,8 @@ def test_a_run_that_is_hit_in_each_of_its_trials(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.fault(
-    "a server's script is changed while the run goes", "no trial runs with it; put back, it goes on"
+    "a server's script is changed while the run goes",
+    "no trial runs with the changed script; with the old script the run continues",
 )
 @pytest.mark.fault(
     "the runner's ledger is removed while the run goes", "it is written anew with the next start"
@@ -345,7 +346,7 @@ def fill(disk):
 @pytest.mark.long
 @pytest.mark.fault(
     "the disk is full in mid-campaign",
-    "exit code 1 with the command by which it goes on, given room",
+    "exit code 1, with the command that resumes the run once there is room",
 )
 def test_the_disk_of_the_runs_is_full(tmp_path, disk):
     lab = Lab(tmp_path, "warm-up")

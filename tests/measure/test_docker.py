@@ -309,7 +309,7 @@ def test_the_password_is_in_no_environment(root, ours, name):
 @needs_wrk
 @pytest.mark.fault(
     "a container's memory is too little for its server",
-    "the trial fails: killed for want of memory",
+    "the trial fails: killed because memory ran out",
 )
 def test_a_server_without_memory_fails_its_trial(root, ours):
     """If a server has too little memory, its trial must fail, no matter how the server fails.

@@ -137,7 +137,7 @@ def test_the_next_run_reaps_what_runner_and_watchdog_left(root):
     assert not session_members(server, started)
 
 
-@pytest.mark.fault("a pid in the ledger belongs to a stranger by now", "the stranger lives")
+@pytest.mark.fault("another program now has a pid of the ledger", "this program is not ended")
 def test_a_strangers_process_is_never_reaped(root):
     """If the ledger contains the pid of a process, but with another start time, the process is not
     ended.
@@ -169,7 +169,7 @@ def test_a_second_session_is_refused_and_names_the_first(root):
 
 @pytest.mark.fault(
     "a process with another numbering of processes shares engine and disks",
-    "what belongs to it stays",
+    "its programs and containers are left alone",
 )
 def test_what_may_live_is_left(root, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -190,7 +190,7 @@ FAULTS = {
 
 @pytest.mark.fault(
     "the server dies at its start or under load, answers or counts wrongly; a generator fails "
-    "or writes what is not so",
+    "or writes wrong results",
     "the trial is failed with its reason, exit code 1, nothing is left running",
 )
 @pytest.mark.parametrize("trial", long_but([WRK], FAULTS))

@@ -128,7 +128,7 @@ def test_a_changed_sealed_file_stops_a_resumed_run(copied, resumed):
     assert not run.trial(name).exists()
 
 
-@pytest.mark.fault("the plan is another one when the run goes on", "refused")
+@pytest.mark.fault("the plan was changed before the run is resumed", "refused")
 def test_a_plan_that_is_not_that_of_the_run_is_refused(copied, resumed):
     run = copied("replanned")
     run.journal.write_text(run.journal.read_text().replace(CLOSE, CLOSE.replace("c4", "c8")))
@@ -136,7 +136,7 @@ def test_a_plan_that_is_not_that_of_the_run_is_refused(copied, resumed):
 
 
 @pytest.mark.fault(
-    "a script or setting is another one when the run goes on", "refused; the file is named"
+    "a script or setting was changed before the run is resumed", "refused; the file is named"
 )
 def test_a_run_does_not_go_on_with_other_files(finished, copied, resumed):
     copied("other-files", cut_off=True)
@@ -150,7 +150,8 @@ def test_a_run_does_not_go_on_with_other_files(finished, copied, resumed):
 
 
 @pytest.mark.fault(
-    "a foreign run with an environment for its servers is to go on", "refused: nothing is started"
+    "a run of another lab that sets environment variables of servers is resumed",
+    "refused: nothing is started",
 )
 def test_a_foreign_run_is_not_executed(copied, resumed):
     copied(
@@ -170,7 +171,7 @@ def test_resuming_a_finished_run_does_nothing(finished, resumed):
 
 
 @pytest.mark.fault(
-    "a finished run without its tables is resumed", "they are made anew from the raw files"
+    "a finished run without its tables is resumed", "the tables are made anew from the raw files"
 )
 def test_resuming_a_finished_run_makes_missing_tables_anew(copied, resumed):
     run = copied("untabled")

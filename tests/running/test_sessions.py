@@ -386,7 +386,8 @@ def test_who_is_killed_in_a_session_fails_those_who_need_him(tmp_path):
 
 
 @pytest.mark.fault(
-    "the runner died while it wrote the records of a session", "the sealed half counts no more"
+    "the runner died while it wrote the records of a session",
+    "trials of the session that were already sealed do not count",
 )
 @pipeline
 def test_half_a_session_is_no_session(finished):

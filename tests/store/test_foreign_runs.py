@@ -129,7 +129,7 @@ def test_a_line_of_exported_records_that_is_none(lab, line, words):
 
 
 @pytest.mark.fault(
-    "records of a foreign exported run are no xz, cut off or too many",
+    "records of a foreign exported run are not xz, are cut off, or are too many",
     "refused before any is decoded",
 )
 def test_exported_records_that_cannot_be_unpacked(lab):
@@ -291,7 +291,7 @@ def test_hostile_texts_stay_texts_in_a_report(hostile_lab):
 
 
 @pytest.mark.long
-@pytest.mark.fault("the same run is published", "text still, in the page and in the post")
+@pytest.mark.fault("a run with hostile texts is published", "page and post show them as text")
 def test_hostile_texts_stay_texts_in_a_post(hostile_lab, tmp_path):
     post = tmp_path / "post"
     bench(hostile_lab, "publish", "hostile", "--out", str(post), code=0)

@@ -53,7 +53,7 @@ def test_an_error_while_writing_leaves_the_old_file(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
 
 
-@pytest.mark.fault("a crash while the journal is written", "the torn line goes, all others stand")
+@pytest.mark.fault("a crash while the journal is written", "only the incomplete line is lost")
 def test_the_journal_loses_only_a_torn_line(tmp_path):
     run = RunFolder(tmp_path)
     for state in ("planned", "running", "raw"):

@@ -277,7 +277,7 @@ def test_the_pool_is_seen_from_inside(inserts):
 @needs_postgres
 @pytest.mark.fault(
     "a server is killed in mid-load over PostgreSQL",
-    "the trial fails; its rows are the answered ones",
+    "the trial fails; the database has a row for every answered insert",
 )
 def test_a_server_killed_in_mid_load_loses_no_row(root):
     servers = ["axum", "gin"]
