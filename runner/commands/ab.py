@@ -90,8 +90,8 @@ class LoadOptions:
         typer.Option(
             metavar="PATH",
             help=(
-                "Path that the load requests. With --script, only the check that the server has "
-                "started requests it."
+                "Path that the load requests. With --script, the script sets what the load "
+                "requests, and this path is only the default of --probe-path."
             ),
         ),
     ] = "/"
@@ -100,8 +100,8 @@ class LoadOptions:
         typer.Option(
             metavar="PATH",
             help=(
-                "Path that the probe requests, which is the lab's own client beside the load; "
-                "default: --path."
+                "Path that the probe (the lab's own client beside the load) requests; default: "
+                "--path."
             ),
         ),
     ] = None

@@ -26,12 +26,14 @@ Columns = Annotated[
     typer.Option(
         "--map",
         metavar="OURS=THEIRS,...",
-        help="Which columns of a CSV hold which quantity, such as rps=req/s,connections=c.",
+        help="The column of a CSV for each quantity, such as rps=req/s,connections=c.",
     ),
 ]
 Connections = Annotated[
     float | None,
-    typer.Option(min=1, help=("Number of the load's connections, if the file does not say it.")),
+    typer.Option(
+        min=1, help="Number of connections, for loads whose file does not state the number."
+    ),
 ]
 Depth = Annotated[
     float | None,

@@ -32,8 +32,8 @@ def import_(
         typer.Option(
             metavar="FILE",
             help=(
-                "k6's end-of-test summary, one for each file. The import checks the file's "
-                "numbers against it."
+                "k6's end-of-test summary. Give one summary for each file: the import compares the "
+                "file's numbers with the summary."
             ),
         ),
     ] = None,

@@ -174,8 +174,8 @@ def _one_of(campaign: str, resume: str | None, api: bool, *, named: bool) -> Non
         )
     if api and named:
         raise LabError(
-            "--server and --scale are for campaigns, and --engine is for servers that the "
-            "lab starts, which it does not do for a --url: omit these options."
+            "--server and --scale apply only to campaigns. --engine applies only to servers that "
+            "the lab starts, and the lab does not start the server of a --url. Omit these options."
         )
     if not campaign and resume is None and not api:
         raise LabError(

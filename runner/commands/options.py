@@ -93,8 +93,8 @@ RatesOf = Annotated[
     typer.Option(
         metavar="RUN",
         help=(
-            "Run whose measured capacities count as 100 % in loads whose rates are given in "
-            "percent."
+            "If a load's rates are given in percent, 100 % is the capacity that the run RUN "
+            "measured."
         ),
     ),
 ]
@@ -244,7 +244,10 @@ def _option(*names: str, **more: Any) -> Any:
 
 Url = Annotated[
     list[str] | None,
-    _option(metavar="URL", help="Load the server at this URL; several are compared in turn."),
+    _option(
+        metavar="URL",
+        help="Load the server at this URL. Repeat the option to compare several servers.",
+    ),
 ]
 Folder = Annotated[
     str | None,
@@ -293,7 +296,8 @@ Rates = Annotated[
     ),
 ]
 Duration = Annotated[
-    float | None, _option(min=1.0, max=3600.0, help="Seconds of an open load; default: 15.")
+    float | None,
+    _option(min=1.0, max=3600.0, help="Duration of an open load, in seconds; default: 15."),
 ]
 ObjectiveText = Annotated[
     str | None,
@@ -301,7 +305,8 @@ ObjectiveText = Annotated[
         metavar="TEXT",
         help=(
             "Search for the highest rate at which response times keep this limit, such as "
-            "'p99<=50ms'. The search is between two rates, which two --rate give."
+            "'p99<=50ms'. Give the lowest and the highest rate of the search by two --rate "
+            "options."
         ),
     ),
 ]

@@ -177,7 +177,7 @@ def history(
     write_page("history", given, html, f"{len(folders)} runs")
     if fail_above is not None and found.regressions:
         console.error(
-            f"In {len(found.regressions)} comparisons the last lasting change is a "
+            f"In {len(found.regressions)} comparisons, the latest change that lasted is a "
             f"regression of more than {fail_above:g} %."
         )
         raise typer.Exit(1)

@@ -129,7 +129,7 @@ def read_use(folder: Path, points: RequestNumbers) -> ServerUse | None:
     first_s, last_s = use.covered
     every_s = short_number(float(np.median(np.diff(counter.t_s))))
     said = (
-        f"The server's CPU is that of {known['tool']}, with a sample every {every_s} s for "
+        f"{known['tool']} sampled the server's CPU use every {every_s} s. The samples cover "
         f"{100 * (last_s - first_s) / seconds:.0f} % of the load."
     )
     note = f"{known['note']}." if known["note"] else ""

@@ -1098,7 +1098,10 @@ def _require_order(points: Singles) -> None:
         due = at % _POINTS
         metric = KNOWN[points["metric"][at]]
         if points["metric"][at] != due:
-            reason = f"it has a point of {metric}, but one of {REQUEST_METRICS[due]} must follow"
+            reason = (
+                f"the line has a point of {metric}, but a point of {REQUEST_METRICS[due]} must "
+                "follow here"
+            )
         elif points["end_ns"][at] != points["end_ns"][at - due]:
             reason = f"the time of {metric} differs from that of its request"
         else:

@@ -203,8 +203,8 @@ def _verify_raw(run: RunFolder, record: Record) -> None:
             )
         if sha256(path) != sealed["sha256"]:
             raise LabError(
-                f"{path} has changed since its trial was sealed, because its SHA-256 "
-                "differs: restore the file.",
+                f"The SHA-256 of {path} differs from the sealed one, so the file has changed since "
+                "the trial was sealed: restore the file.",
                 exit_code=1,
             )
 

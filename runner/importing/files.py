@@ -68,9 +68,9 @@ def _what_else(path: Path, start: bytes) -> str:
     if start.startswith(b"{") and b'"metrics"' in start:
         return (
             f"{path} is an end-of-test summary of k6, which has no samples: import the file of "
-            "--out json=FILE, and give this one by --summary."
+            "--out json=FILE, and give the summary by --summary."
         )
     return (
         f"{path} is not a file that k6 wrote by --out json=FILE or --out csv=FILE: "
-        "`bench audit` reads tables of results, and what other load generators write."
+        "to check a table of results, or the output of another load generator, use `bench audit`."
     )

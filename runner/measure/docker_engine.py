@@ -148,9 +148,9 @@ def _pulled(client: DockerClient, official: str) -> bool:
     except DockerException as error:
         if mmdebstrap is None:
             raise LabError(
-                f"The Docker engine can pull no base image ({last_line(error)}), and "
-                "mmdebstrap, with which the lab could make a base image, is not installed: "
-                "run `apt-get install mmdebstrap`.",
+                f"The Docker engine cannot pull a base image ({last_line(error)}). The lab could "
+                "make a base image with mmdebstrap, but mmdebstrap is not installed: run "
+                "`apt-get install mmdebstrap`.",
                 exit_code=1,
             ) from None
     listed = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]

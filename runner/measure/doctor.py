@@ -88,7 +88,7 @@ def examine_hosts(hosts: Hosts, say: Callable[[str], None]) -> list[Diagnosis]:
                 found.append(judged(f"{role}: disk", free > LEAST_FREE, room, room))
             if fleet.transfer is not None:
                 text = (
-                    "of the paths between generators and server, the slowest carries "
+                    "the slowest connection between a generator and the server carries "
                     f"{8 * fleet.transfer.bytes_s / 1e9:.2g} Gbit/s, and the longest round "
                     f"trip takes {short_number(fleet.transfer.round_trip_ns / 1e6)} ms"
                 )

@@ -289,8 +289,8 @@ def wait_ready(
             return
     if answer is not None:
         raise LabError(
-            f"Another program than {name} answers on port {running.port}: its answer lacks the "
-            f"nonce that the lab gave to {name}. End this program.",
+            f"A program other than {name} answers on port {running.port}. Its answer lacks the "
+            f"nonce that the lab gave to {name}: end that program.",
             exit_code=1,
         )
     why = f", {want}" if (want := memory.want(running.pid)) else ""

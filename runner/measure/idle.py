@@ -115,16 +115,16 @@ def idle_states(states: Path = STATES) -> dict[Path, int]:
 def remedy(problem: str) -> str:
     """Return the warning that idle CPUs cannot be kept awake, with a remedy if there is one."""
     said = (
-        f"Idle CPUs cannot be kept awake: {problem}. With few connections, a rate then "
-        "depends mostly on the time that a CPU "
+        f"Idle CPUs cannot be kept awake: {problem}. Then, if there are few connections, a "
+        "server's rate depends mostly on how long a CPU takes to wake"
     )
     if problem == NO_STATES:
-        return f"{said}takes to wake: compare servers at many connections."
+        return f"{said}: compare servers at many connections."
     how = (
         "Run the lab as root, or let every user keep the CPUs awake until the next boot: "
         "`sudo chmod o+w /dev/cpu_dma_latency`."
     )
-    return f"{said}takes to wake. {how}"
+    return f"{said}. {how}"
 
 
 def become_instrument() -> int:

@@ -248,8 +248,8 @@ def _of_placement(cores: Sequence[Sequence[int]], placement: Placement) -> list[
         text = (
             f"The server may run on {cpu_list(placement.server)}, and the generator runs on "
             f"{cpu_list(placement.generator)}: if they share a CPU, no verdict is possible. "
-            "Start the server under "
-            f"`taskset -c {alone}`, or move it there while it runs, `taskset -a -c -p {alone} PID`."
+            f"Start the server under `taskset -c {alone}`, or move the running server by "
+            f"`taskset -a -c -p {alone} PID`."
         )
     elif not placement.disjoint:
         text = (

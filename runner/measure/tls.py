@@ -140,7 +140,8 @@ def require_certificates(path: str) -> None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
     except (OSError, ValueError) as error:
-        why = "it does not exist" if isinstance(error, FileNotFoundError) else "it has none"
+        is_absent = isinstance(error, FileNotFoundError)
+        why = "it does not exist" if is_absent else "the file contains no certificate"
         raise LabError(
             f"--ca {path} must name a file with certificates in PEM form, but {why}: check "
             "the file."
@@ -156,10 +157,10 @@ def require_pair(certificate: str, key: str) -> None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(certificate, key, _refuse_password)
     except (OSError, ValueError) as error:
         mismatch = "KEY_VALUES_MISMATCH" in str(error).upper().replace(" ", "_")
-        why = "the key is another certificate's" if mismatch else "they are not"
+        why = "the key belongs to another certificate" if mismatch else "they are not"
         raise LabError(
             f"--cert {certificate} and --key {key} must be a certificate and its key in PEM form, "
-            f"but {why}: check both."
+            f"but {why}: check both files."
         ) from None
 
 

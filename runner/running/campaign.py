@@ -232,7 +232,9 @@ def _resumable(run: RunFolder, hosts: Hosts | None) -> Manifest:
         raise cannot_go_on("it is an exported run, without raw files")
     for name in NEEDED:
         if not manifest.says(name):
-            raise cannot_go_on(f"its run.json does not name the {name} with which it began")
+            raise cannot_go_on(
+                f"its run.json does not contain the {name} that the run had when it began"
+            )
     if (hosts is None) != (manifest.hosts is None):
         where = (
             "this machine alone: omit --hosts"

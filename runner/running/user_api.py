@@ -308,7 +308,10 @@ def _check_trust(asked: Asked) -> None:
     if asked.ca is not None and asked.insecure:
         raise LabError("--insecure accepts any certificate, so --ca has no use: omit one of them.")
     if (asked.certificate is None) != (asked.key is None):
-        raise LabError("--cert FILE and --key FILE, a certificate and its key, need each other.")
+        raise LabError(
+            "--cert and --key must be given together: give the file of the certificate and the "
+            "file of its key."
+        )
     if named and not any(url.startswith("https://") for url in asked.urls):
         raise LabError(f"{named[0]} is only for a --url that begins with https://: omit it.")
     if asked.ca is not None:
@@ -647,5 +650,5 @@ def why_not_same(api: UserApi, run: RunFolder) -> str | None:
             "would go unnoticed"
         )
     if api.url is not None and attached.find(api).identity != api.process:
-        return f"the process at {api.url} is not the one with which it began"
+        return f"the process at {api.url} is not the process that was loaded when the run began"
     return None

@@ -217,7 +217,7 @@ def test_samples_of_half_a_load_give_no_cpu_per_request(bare_lab, tmp_path):
     trial = only_trial(run)
     assert trial["server_cpu_mean_pct"] == pytest.approx(40)
     assert np.isnan(trial["server_cpu_ms_per_request"])
-    assert "for 50 % of the load" in said(run)
+    assert "cover 50 % of the load" in said(run)
 
 
 def test_the_verdict_knows_only_the_servers_cpu(bare_lab, tmp_path):

@@ -118,7 +118,7 @@ def test_files_that_are_no_pair_are_named(authority, tmp_path):
     files = authority.certificate()
     other = authority.certificate()
     require_pair(str(files.certificate), str(files.key))
-    with pytest.raises(LabError, match="the key is another certificate's"):
+    with pytest.raises(LabError, match="the key belongs to another certificate"):
         require_pair(str(files.certificate), str(other.key))
     with pytest.raises(LabError, match=r"--key .* does not exist"):
         require_pair(str(files.certificate), str(tmp_path / "none"))

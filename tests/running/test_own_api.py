@@ -351,7 +351,7 @@ def test_an_interrupted_run_goes_on_with_the_same_process_only(root):
     assert "was begun elsewhere" in refused()
     shutil.copy(root / "data" / ".begun" / folder.name, root / "data" / ".begun" / copy.name)
     with tiny(5, port=port):
-        assert "is not the one with which it began" in refused()
+        assert "is not the process that was loaded" in refused()
     (copy / "script" / "files" / "my.js").write_text("export default function () {}")
     assert "has changed since the run began" in refused()
 

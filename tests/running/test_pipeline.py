@@ -122,7 +122,7 @@ def test_a_changed_raw_file_is_refused(copied):
     data = raw.read_bytes()
     at = len(data) // 2
     raw.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
-    assert_refused(copied, "k6.json.gz has changed since its trial was sealed")
+    assert_refused(copied, "k6.json.gz differs from the sealed one")
 
 
 @pytest.mark.fault("a sealed number was changed", "the tables are not rebuilt; the column is named")
@@ -166,7 +166,7 @@ FAULTS = {
             "server-dies-at-start",
             'ended with exit code 1 before it was ready: "cannot find my configuration"',
         ),
-        ("server-wrong-nonce", "Another program than fake answers on port"),
+        ("server-wrong-nonce", "A program other than fake answers on port"),
         ("server-counts-double", "5 requests that the server counted"),
         ("wrk-status-errors", "7 every error counter is 0 (3 status)"),
         ("wrk-lost-bucket", "7 sum of raw buckets + timeouts = requests"),

@@ -124,7 +124,7 @@ def test_a_changed_sealed_file_stops_a_resumed_run(copied, resumed):
     shutil.rmtree(run.trial(name))
     raw = run.trial(records(run.path)[K6]["trial_id"]) / "k6.json.gz"
     raw.write_bytes(raw.read_bytes() + b"more")
-    resumed("changed", 1, "k6.json.gz has changed since its trial was sealed")
+    resumed("changed", 1, "k6.json.gz differs from the sealed one")
     assert not run.trial(name).exists()
 
 
@@ -219,7 +219,7 @@ def test_a_run_does_not_go_on_under_other_conditions(copied, resumed, name):
 @pytest.mark.parametrize("name", ["machine", "tools", "placement", "images", "host_warnings"])
 def test_a_run_whose_beginning_is_unknown_does_not_go_on(copied, resumed, name):
     copied("unknown", cut_off=True, **{name: None})
-    resumed("unknown", 2, f"its run.json does not name the {name} with which it began")
+    resumed("unknown", 2, f"its run.json does not contain the {name} that the run had")
 
 
 def test_a_run_that_was_only_created_is_resumed_like_one_that_was_interrupted(finished, copied):

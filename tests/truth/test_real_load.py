@@ -182,7 +182,7 @@ def test_port_in_use_is_no_proof_of_readiness(tmp_path):
     with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as stranger:
         threading.Thread(target=stranger.serve_forever, daemon=True).start()
         running = Running(os.getpid(), stranger.server_port, lambda: None, lambda: 0)
-        with pytest.raises(LabError, match="Another program than gin answers"):
+        with pytest.raises(LabError, match="A program other than gin answers"):
             wait_ready("gin", running, "ours", tmp_path / "log", deadline_s=0.5)
         stranger.shutdown()
 

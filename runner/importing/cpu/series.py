@@ -169,8 +169,8 @@ def chosen(series: Sequence[Series], wanted: str | None) -> Series:
     names = ", ".join(sorted({each.names[0] for each in series})[:8])
     if wanted is None:
         raise LabError(
-            f"The file has samples of several processes or containers ({names}): name that "
-            "of the server by --cpu-of NAME."
+            f"The file has samples of several processes or containers ({names}): name the "
+            "server's process or container by --cpu-of NAME."
         )
     raise LabError(f"The file has no samples of {wanted}. It has samples of: {names}.")
 

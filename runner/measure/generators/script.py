@@ -105,7 +105,10 @@ def _inspected(path: Path, outer: Path, k6: Path) -> Mapping[str, Any]:
     done = _run_k6([str(k6), "inspect", "--execution-requirements", *INSPECTING, str(outer)], outer)
     if done is None or done.returncode != 0:
         said = "" if done is None else _reason(_messages(done.stderr), outer).rstrip(".")
-        raise LabError(f"k6 cannot run {path} by its own options ({said}): correct them.")
+        raise LabError(
+            f"k6 cannot run {path} with the options that the script defines ({said}): correct "
+            "these options."
+        )
     found: Mapping[str, Any] = json.loads(done.stdout)
     return found
 

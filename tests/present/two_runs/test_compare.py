@@ -452,7 +452,11 @@ def test_runs_that_do_not_go_together_are_refused(weeks):
 def test_the_command_says_it_and_fails_on_request(weeks, bench):
     names = [run.run_id for run in weeks(8, worse=5)]
     code, out, err = bench(*names, "--fail-above", "10", command="history")
-    assert code == 1 and "lasting change is a regression of more than 10 %" in err and "×1.2" in out
+    assert (
+        code == 1
+        and "latest change that lasted is a regression of more than 10 %" in err
+        and "×1.2" in out
+    )
     code, out, _ = bench(*names, "--fail-above", "30", "--json", command="history")
     found = json.loads(out)
     assert code == 0 and len(found["runs"]) == 8
