@@ -109,8 +109,8 @@ def left_out_places(taken: Sequence[Sequence[str]]) -> LeftOut:
         who = next(iter(disturbed.values()))
         return LeftOut(
             why_repeat=(
-                f"disturbed: in {len(disturbed)} of {places} places of its session others took "
-                f"much CPU time (for example, {who})"
+                f"disturbed: in {len(disturbed)} of {places} places of the session, the "
+                f"hypervisor or other programs took much CPU time (for example, {who})"
             )
         )
     return LeftOut(frozenset(disturbed))

@@ -41,10 +41,11 @@ _GENERATOR_WAITED = f"the generator waited {_MUCH_LONGER} than the probe"
 WHEN: dict[Cause, str] = {
     Cause.REQUESTS_FAILED: (
         f"more than {_percent(MOST_FAILED)} of the requests failed; for a load with one "
-        "connection or an offered rate, any request failed"
+        "connection, or with capacity left on all sides, any request failed"
     ),
     Cause.CHECKS_FAILED: (
-        "the same share of the checks that the script makes on the answers failed"
+        f"more than {_percent(MOST_FAILED)} of the script's checks failed; for a load with one "
+        "connection, or with capacity left on all sides, any check failed"
     ),
     Cause.CPUS_SHARED: "server and generator could run on the same CPU",
     Cause.NO_CPU_KNOWN: (
@@ -87,7 +88,9 @@ WHEN: dict[Cause, str] = {
         f"database and generator together used {_percent(SATURATED)} of the CPUs that they "
         "share, and neither used clearly more than the other"
     ),
-    Cause.DATABASE_BUSY: f"the database used {_percent(SATURATED)} of CPUs of its own",
+    Cause.DATABASE_BUSY: (
+        f"the database had its own CPUs and used at least {_percent(SATURATED)} of them"
+    ),
     Cause.POOL_EXHAUSTED: (
         f"every connection of the pool was in use in {_percent(MOSTLY)} of the samples"
     ),
@@ -112,7 +115,10 @@ WHEN: dict[Cause, str] = {
         f"{_GENERATOR_WAITED}, and the opening of new connections is enough to explain the "
         "difference"
     ),
-    Cause.WAITED_IN_THE_GENERATOR: f"{_GENERATOR_WAITED}, for neither of the two reasons above",
+    Cause.WAITED_IN_THE_GENERATOR: (
+        f"{_GENERATOR_WAITED}, but the generator used at least {_percent(STIRRING)} of its CPUs in "
+        "some second, and new connections cannot explain the difference"
+    ),
     Cause.TOO_FEW_USERS: "requests were dropped, because all virtual users were waiting",
     Cause.RATE_NOT_SUSTAINED: "requests were dropped for another reason",
     Cause.PROBE_WAITED_LONGER: f"the probe waited {_MUCH_LONGER} than the generator",

@@ -278,7 +278,7 @@ def _of_the_generator(evidence: Evidence) -> str:
 def _of_a_wait(wait: Wait) -> str:
     generator_ms = short_number(wait.generator_ms)
     probe_ms = short_number(wait.probe_ms)
-    return f"{wait.name} {generator_ms} ms to the generator, {probe_ms} ms to the probe"
+    return f"{wait.name} was {generator_ms} ms for the generator and {probe_ms} ms for the probe"
 
 
 def _of_the_database(evidence: Evidence) -> list[str]:
@@ -290,10 +290,11 @@ def _of_the_database(evidence: Evidence) -> list[str]:
     elif database.shared:
         whose = "of the CPUs that it shares with the generator"
     else:
-        whose = "of its own"
+        whose = "of its own CPUs"
     return [
-        f"database {100 * database.share:.0f} % {whose}",
-        f"pool exhausted {100 * database.pool_exhausted_share:.0f} % of the time",
+        f"database used {100 * database.share:.0f} % {whose}",
+        "the pool of connections was exhausted for "
+        f"{100 * database.pool_exhausted_share:.0f} % of the time",
     ]
 
 

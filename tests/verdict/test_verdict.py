@@ -136,7 +136,7 @@ VERDICTS = [
     (
         evidence(server_share=0.95, database=database_at(0.3)),
         "server-bound",
-        "database 30 %",
+        "database used 30 %",
     ),
     (evidence(offered_rps=500.0), "offered", "500 requests/s were sustained"),
     (
@@ -148,7 +148,7 @@ VERDICTS = [
     (
         busy(waits=(Wait("p50", 245.0, 0.23),)),
         "generator-bound",
-        "p50 245 ms to the generator, 0.23 ms to the",
+        "p50 was 245 ms for the generator and 0.23 ms for the",
     ),
     (
         busy(offered_rps=500.0, waits=(Wait("p95", 12.0, 2.0),)),
@@ -158,22 +158,22 @@ VERDICTS = [
     (
         busy(offered_rps=500.0, waits=(Wait("p99", 12.0, 2.0),)),
         "generator-bound",
-        "p99 12 ms to the generator",
+        "p99 was 12 ms for the generator",
     ),
     (
         evidence(offered_rps=500.0, waits=(Wait("p50", 0.9, 0.1),)),
         "offered",
-        "p50 0.9 ms to the generator",
+        "p50 was 0.9 ms for the generator",
     ),
     (
         evidence(offered_rps=500.0, waits=(Wait("p95", 9.0, 2.0),)),
         "offered",
-        "p95 9 ms to the generator, 2 ms",
+        "p95 was 9 ms for the generator and 2 ms",
     ),
     (
         evidence(server_share=0.95, waits=(Wait("p50", 245.0, 0.23),)),
         "server-bound",
-        "0.23 ms to the probe",
+        "0.23 ms for the probe",
     ),
     (
         evidence(throttled_share=0.3),
@@ -238,7 +238,7 @@ VERDICTS = [
     (
         evidence(generator_share=0.95, database=database_at(0.03, shared=True)),
         "generator-bound",
-        "database 3 %",
+        "database used 3 %",
     ),
     (evidence(ceiling_share=0.5, offered_rps=500.0), "offered", "500 requests/s"),
     (evidence(waits=(Wait("p50", 12.0, 10.5),)), "inconclusive", "generator and probe wait alike"),
@@ -263,15 +263,15 @@ VERDICTS = [
     (
         evidence(waits=LONGER),
         "inconclusive",
-        "p50 0.895 ms to the generator, 4,278 ms to the probe",
+        "p50 was 0.895 ms for the generator and 4,278 ms for the probe",
     ),
     (
         evidence(offered_rps=200.0, waits=(Wait("p95", 2.0, 11.0),)),
         "inconclusive",
         "contradict each other",
     ),
-    (evidence(offered_rps=200.0, waits=(Wait("p95", 2.0, 9.9),)), "offered", "p95 2 ms"),
-    (evidence(offered_rps=200.0, waits=(Wait("p50", 0.1, 1.0),)), "offered", "p50 0.1 ms"),
+    (evidence(offered_rps=200.0, waits=(Wait("p95", 2.0, 9.9),)), "offered", "p95 was 2 ms"),
+    (evidence(offered_rps=200.0, waits=(Wait("p50", 0.1, 1.0),)), "offered", "p50 was 0.1 ms"),
     (evidence(server_share=0.95, waits=LONGER, probing=FEW), "server-bound", "server used 95 %"),
     (
         evidence(generator_share=0.95, waits=LONGER, probing=FEW),
@@ -431,7 +431,7 @@ VERDICTS = [
     (
         evidence(server_share=0.98, share=0.1, cores=0.1, database=WAITING),
         "server-bound",
-        "pool exhausted 100 %",
+        "the pool of connections was exhausted for 100 %",
     ),
     (
         evidence(serial=AWAKE),
