@@ -341,8 +341,9 @@ def _streams(rows: pd.DataFrame) -> Iterator[Finding]:
         if each.max() > MORE:
             said = (
                 f"a connection may carry several requests at once (HTTP/2, pipelining), and the "
-                f"table does not say how many: {plural(len(each), 'row')} would need up to "
-                f"{max(2, round(each.max()))} (give --depth)."
+                f"table does not say how many: {plural(len(each), 'row')} "
+                f"need{'s' * (len(each) == 1)} up to {max(2, round(each.max()))} requests at once "
+                "on each connection. Give the number by --depth."
             )
             fix = "Say beside the table how many requests at once a connection had."
             yield Finding(KNOWING, said, str(source), str(test), fix=fix)
@@ -458,10 +459,10 @@ def _busy(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
         idle = int((load["used"] < HALF_IDLE).sum())
         if full and idle:
             said = (
-                f"{full} rows whose servers used at least 90 % of their CPUs with {idle} "
-                "rows whose servers used less than half"
+                f"the ranking contains both {full} rows whose servers used at least 90 % of their "
+                f"CPUs and {idle} rows whose servers used less than half of their CPUs."
             )
-            yield of_test(KNOWING, load, f"the ranking mixes {said}.")
+            yield of_test(KNOWING, load, said)
 
 
 def _percentiles(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:

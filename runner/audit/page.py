@@ -115,8 +115,8 @@ def fixes(found: Audit) -> Iterator[Block]:
     left = len(by_subject) - MOST_SUBJECTS
     if left > 0:
         yield Paragraph(
-            f"{captions.plural(left, 'subject')} more with less severe findings, which "
-            "`bench audit --json` lists.",
+            f"{left} more {'subjects have' if left > 1 else 'subject has'} less severe findings: "
+            "`bench audit --json` lists these findings.",
             "note",
         )
 

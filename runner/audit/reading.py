@@ -373,8 +373,9 @@ def _unknown_text(text: str, source: str, format_name: str) -> str:
     if not line:
         return f"{source} is empty."
     return (
-        f'{source} has none of the formats {tried}: its first line is "{_clean(line)[:60]}". If it '
-        "is a CSV with other column names, give --map rps=NAME,connections=NAME."
+        f'{source} has none of the formats {tried}: its first line is "{_clean(line)[:60]}". If '
+        "the file is a CSV with other column names, name the columns by "
+        "--map rps=NAME,connections=NAME."
     )
 
 

@@ -248,7 +248,7 @@ def test_streams_of_http_2_are_a_remark_with_the_depth_that_explains_them() -> N
     """
     rows = parse(json.dumps(H2).encode(), "json-h2-256.json")
     (found,) = said(rows, "Little's law")
-    assert "3 rows would need up to 100" in found
+    assert "3 rows need up to 100 requests at once" in found
     assert grave(rows) == set()
     given_depth = parse(json.dumps(H2).encode(), "json-h2-256.json", depth=100)
     assert said(given_depth, "Little's law") == []

@@ -151,7 +151,7 @@ def test_a_place_is_left_out_for_all_servers_or_for_none():
     )
     too_many = left_out_places([[thief, thief, nobody, nobody], [nobody, nobody, thief, nobody]])
     assert too_many.places == set()
-    assert "in 3 of 4 places of its session" in too_many.why_repeat
+    assert "in 3 of 4 places of the session" in too_many.why_repeat
     assert "(for example, the hypervisor took 9 %" in too_many.why_repeat
     assert left_out_places([[], []]) == LeftOut()
 

@@ -75,7 +75,10 @@ def test_a_slow_tenth_is_seen_in_the_highest_percentile(root):
     assert re.search(rf"p50 [\d.]+ ms, p93 {tail_ms} ms, ", text), text
     assert f"p93: {tail_ms}" in made.done.stdout
     for name in ("p95", "p99"):
-        assert f"{name}: fewer than 100 requests of a trial lie beyond it in 1 row." in text
+        assert (
+            f"{name} is missing in 1 row, because a trial has fewer than 100 requests beyond it."
+            in text
+        )
     # The reason why the limit is unknown is printed below the table, and in the sentence about the
     # server.
     if row["verdict"] == "inconclusive":

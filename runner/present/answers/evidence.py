@@ -24,8 +24,8 @@ from runner.verdict.limits import Limit
 
 NO_PROBE = "This run has no probe: what another client would have seen at that moment is not known."
 NO_WITNESS = (
-    "The load did not keep its connections: the probe, which does, is no witness of what new ones "
-    "wait for."
+    "The load opened new connections for its requests, but the probe keeps its connection if the "
+    "server allows it. So their response times are not compared here."
 )
 NO_CLOSED_LOAD_BY_K6 = (
     "This run has no sealed trial of a closed load by k6, which is what this page is about."
@@ -232,7 +232,7 @@ def cpu_words(case: Case) -> str:
     return (
         f"Over the load {' and '.join(parts)}."
         if parts
-        else "CPU use beside what was given is not known."
+        else "It is not known how much of their CPU server and generator used."
     )
 
 
@@ -365,9 +365,7 @@ def evidence_table(case: Case) -> pd.DataFrame:
             found.append((f"response time, {name}", value, says))
     if failed := float(row["failed"]):
         share = f"{number(100 * failed / float(row['requests']))} %"
-        found.append(
-            ("requests that failed", share, "the rate and the times are those of errors too")
-        )
+        found.append(("requests that failed", share, "the rate and the times include errors"))
     ceiling = float(row["generator_ceiling_rps"])
     if math.isfinite(ceiling):
         says = f"this load ran at {100 * float(row['rps']) / ceiling:.0f} % of it"

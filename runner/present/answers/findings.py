@@ -43,7 +43,8 @@ from runner.verdict.limits import MOST_FAILED, Limit
 
 SHARES = {1.0: "a core", 0.5: "half a core", 0.25: "a quarter of a core", 0.1: "a tenth of a core"}
 ONLY_SEARCHES = (
-    "Every trial of this run is a step of a search, at a rate of its own: there is no rate to say."
+    "Every trial of this run is a step of a search. The search sets the rate of each step, so no "
+    "throughput can be reported."
 )
 MOST_FINDINGS = 5
 """A run has at most this many findings."""
@@ -188,8 +189,11 @@ def _blocks_left_out_words(tables: Tables) -> list[str]:
     unit = "session" if sealed["session"].ne("").all() else "block"
     every = captions.plural(blocks.nunique(), unit)
     reasons = {
-        "as so much CPU time was taken by others that the limit is unknown": taken,
-        "as one of the servers has no sealed trial there": lacking,
+        (
+            "because the hypervisor or other programs took so much CPU time that the limit is "
+            "unknown"
+        ): taken,
+        f"because one of the servers has no sealed trial in the same {unit}": lacking,
     }
     counts = {why: blocks[mask].nunique() for why, mask in reasons.items()}
     return [

@@ -138,7 +138,7 @@ def _ramp(load: str, servers: list[ServerLoad], tables: Tables) -> str:
     text = (
         f"{load}: sustained to its end in every trial by {whole}"
         if whole
-        else f"{load}: sustained to its end by nobody"
+        else f"{load}: no server sustained it to its end in every trial"
     )
     if part:
         limits = {server: limit_words(trials) for server, trials in part.items()}
@@ -147,7 +147,7 @@ def _ramp(load: str, servers: list[ServerLoad], tables: Tables) -> str:
             for server, limit in limits.items()
         ]
         text += f"; the last rate sustained, median of the trials: {', '.join(rates)}"
-        text += ". It says something of a server only where the server was the limit"
+        text += ". A rate describes a server only if the server was the limit"
     return f"{text}."
 
 

@@ -24,5 +24,5 @@ def sentences(tables: Tables) -> tuple[str, ...]:
     by_port = "" if len(ports) == 1 else " The checks in trial.json have the number for each port."
     return (
         f"The script sent {int(known.sum()):,} requests to {where} beside {to_server:,} to the "
-        f"server. They are in no rate and no percentile.{by_port}",
+        f"server. No rate and no percentile includes the requests to other ports.{by_port}",
     )

@@ -16,8 +16,8 @@ MIXTURE = (
     "endpoints with each other instead."
 )
 OTHERS = (
-    f"“{OTHER_ENDPOINTS}” is a row for all that are too rare for one of their own. Its percentiles "
-    "are those of a mixture."
+    f"The row “{OTHER_ENDPOINTS}” combines all endpoints that are too rare for a row of their own. "
+    "Its percentiles are those of a mixture."
 )
 NO_SCRIPT = "This run has no script of a user, and no imported file: there are no endpoints."
 _TIMES = {

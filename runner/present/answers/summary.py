@@ -341,8 +341,8 @@ def _missing(known: pd.DataFrame, more: Mapping[str, str]) -> Iterator[str]:
     for name in ("p95", "p99"):
         if few := int(timed[f"{name}_ms"].isna().sum()):
             yield (
-                f"{name}: fewer than {REQUESTS_BEYOND} requests of a trial lie beyond it in "
-                f"{plural(few, 'row')}."
+                f"{name} is missing in {plural(few, 'row')}, because a trial has fewer than "
+                f"{REQUESTS_BEYOND} requests beyond it."
             )
     if short := int(timed["tail_percent"].isna().sum()):
         fewest = 2 * REQUESTS_BEYOND
@@ -463,11 +463,19 @@ def _on_lost_trials(tables: Tables) -> Iterator[str]:
     lost = int((~is_sealed(trials) & ~again).sum())
     if lost:
         yield (
-            f"{lost} of {plural(len(trials) - attempts, 'trial')} failed or stopped early and "
-            "took no part in any figure."
+            f"{lost} of {plural(len(trials) - attempts, 'trial')} failed or stopped early, so no "
+            f"figure includes {'it' if lost == 1 else 'them'}."
         )
     if attempts:
-        yield f"{plural(attempts, 'attempt')} disturbed by the machine took no part: repeated."
+        were = (
+            "was disturbed by the machine. It was"
+            if attempts == 1
+            else ("were disturbed by the machine. They were")
+        )
+        yield (
+            f"{plural(attempts, 'attempt')} {were} repeated, and no number includes "
+            f"{'it' if attempts == 1 else 'them'}."
+        )
 
 
 def _on_few_trials(table: pd.DataFrame) -> str:
@@ -510,7 +518,7 @@ def _on_failures(table: pd.DataFrame) -> str:
     if failing.empty:
         return ""
     whose = _failing_words(failing)
-    return f"Requests failed: {whose}. Rates, times and costs there are those of errors too."
+    return f"Requests failed: {whose}. So the rates, times and costs of these rows include errors."
 
 
 def _failing_words(rows: pd.DataFrame) -> str:
@@ -624,7 +632,7 @@ def cpu_order(tables: Tables, rows: pd.DataFrame) -> str:
     found = standing(tables, known, CPU_PER_REQUEST)
     text = f"{known['load'].iloc[0]}: {found.words('CPU ms per request')}."
     if len(known) < len(costs):
-        text += f" Not among them: {_failing_words(costs.drop(known.index))} requests failed."
+        text += f" Not ranked, because requests failed: {_failing_words(costs.drop(known.index))}."
     if found.ranking is None or len(found.ranking.places) < 3:
         return text
     first = found.ranking.places[0].name

@@ -222,7 +222,8 @@ def answer_table(story: Story) -> list[Block]:
     yardsticks = [name for name in YARDSTICKS if name in set(under_load["server"])]
     if yardsticks:
         words.append(
-            f"{captions.joined(yardsticks)} answers fixed bodies: what the machine can do."
+            f"{captions.joined(yardsticks)} only answers with fixed bodies, so its rate shows what "
+            "the machine can do."
         )
     words += [
         f"{label} is {server} under a second label, which shows the noise."
@@ -405,9 +406,9 @@ def _medians_words(story: Story) -> str:
     return (
         f"The published medians of {names} with {users:,.0f} users, {shortest:.1f} and "
         f"{longest:.1f} ms, differ by {apart_pct:.1f} %. Here {tool}'s medians, as means of the "
-        f"trials, are {captions.joined(ours)}. Ours are "
-        f"times in {tool}'s queue, which hide the servers; nothing published says where the others "
-        f"were spent. At a rate that all of them sustain, {slowest}'s median is "
+        f"trials, are {captions.joined(ours)}. Our medians are mostly waits in {tool}'s own queue, "
+        "so they do not show the servers. The publication does not say what its medians consist "
+        f"of. At a rate that all of them sustain, {slowest}'s median is "
         f"{number(sustained_ms[slowest] / sustained_ms[fastest])} times {fastest}'s."
     )
 

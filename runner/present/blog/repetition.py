@@ -68,7 +68,9 @@ def _command_words(story: Story, row: Mapping[Any, Any]) -> str:
     slices = row["slices"]
     if not slices > 1:
         return command.words
-    turns = f"# {slices:.0f} of these are a trial; the servers are loaded in turn"
+    turns = (
+        f"# A trial runs this command {slices:.0f} times, because the servers are loaded in turn"
+    )
     return f"{turns}\n{command.words}"
 
 

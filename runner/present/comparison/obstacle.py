@@ -31,7 +31,7 @@ class Kind(StrEnum):
     RAMP_WAS_SUSTAINED = (
         "the ramp was sustained to its end, so the rows are those that were asked for"
     )
-    CPUS_WERE_FULL = "its CPUs were full, so nothing could rise above"
+    CPUS_WERE_FULL = "its CPUs were full, so a peak could not be seen"
 
 
 @dataclass(frozen=True)

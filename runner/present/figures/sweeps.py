@@ -319,7 +319,7 @@ def latency(tables: Tables) -> Chart:
     shape = _dots(frame, unit, y) if are_dots else _lines(found, unit)
     bars = "their 95 % intervals" if each >= FEWEST_TRIALS else "minimum to maximum"
     words = f"Points are means of the trials, and bars {bars}."
-    of_script = "The probe asked for one path alone, not for what the script does."
+    of_script = "The probe requested only one path, but the script may send other requests."
     key = f"{shape.key} {of_script}" if OWN_SCRIPT in set(trials["workload"]) else shape.key
     return of_trials(
         tables,

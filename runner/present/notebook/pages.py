@@ -281,7 +281,8 @@ def _conditions(found: compare.RunComparison, manifests: list[Manifest]) -> Iter
         yield Paragraph("Machine, engine, CPUs and tools are the same in both runs.")
     yield TextTable(
         pd.DataFrame(rows),
-        "Compared because of force, although these conditions alone change numbers",
+        "The runs were compared because of --force (in a notebook: force = True), although these "
+        "conditions differ and change the numbers by themselves",
     )
     yield Bullets(tuple(compare.provenance(found)))
     sides = dict(zip("AB", map(captions.manifest_facts, manifests), strict=True))
@@ -300,7 +301,7 @@ def _left_out(found: compare.RunComparison) -> Iterator[Block]:
         for cell in cells
     ]
     if not rows:
-        yield Paragraph("Every cell of either run is in the other one, and could be compared.")
+        yield Paragraph("Both runs have the same cells, and all of them could be compared.")
     yield TextTable(pd.DataFrame(rows))
 
 

@@ -116,8 +116,8 @@ def ratios_of_servers(tables: Tables) -> Iterator[Block]:
     linear = ratios.linearity(tables)
     if found.empty:
         yield Paragraph(
-            "A ratio with an interval needs five trials of each of two servers under one load, and "
-            "no load has them."
+            "A ratio has an interval only if two servers have five trials each under one load. No "
+            "load of this run has so many."
         )
         return
     yield TextTable(found)
@@ -283,7 +283,9 @@ def thresholds(tables: Tables) -> Iterator[Block]:
     """Yield the thresholds of a script; if none is known, yield a sentence that says so."""
     found = script.thresholds_table(tables)
     if found.empty:
-        yield Paragraph("No threshold is known. Give k6's summary by --summary, which has them.")
+        yield Paragraph(
+            "No threshold is known. k6's summary contains the thresholds: give it by --summary."
+        )
         return
     yield Bullets(script.threshold_findings(tables))
     yield TextTable(found, "Thresholds", name="thresholds")
@@ -375,7 +377,8 @@ def claims_answer(tables: Tables) -> Iterator[Block]:
     every = {row.number for row in rows}
     yield Paragraph(outcomes.count_words([each.direction for each in judged]))
     yield Paragraph(
-        f"Of {len(every)} published numbers {len(found)} have one of ours beside them. {ELSEWHERE}"
+        f"This run has a number of its own for {len(found)} of the {len(every)} published numbers. "
+        f"{ELSEWHERE}"
     )
     for outcome in outcomes.OUTCOMES:
         alike = [each for each in judged if each.found.outcome == outcome]

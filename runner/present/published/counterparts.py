@@ -114,8 +114,8 @@ USERS = 3000  # virtual users of the published k6 loads
 STAND_INS = {"rust": ("axum", "actix")}
 WHY_STAND_INS = (
     "The published server `rust` is a language, not a framework: axum and actix, the two Rust "
-    "frameworks that the other sources compare, stand for it, each by itself. What is said of "
-    "`rust` holds here only where it holds for each of them that the run has."
+    "frameworks that the other sources compare, stand for it, each by itself. A claim "
+    "about `rust` holds here only if it holds for each of these two frameworks that ran."
 )
 
 

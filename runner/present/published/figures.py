@@ -164,8 +164,8 @@ def claimed_and_measured(tables: Tables) -> Chart:
     ]
     if not judged:
         reason = (
-            f"No claim is about servers and a load of which this run has {FEWEST_TRIALS} trials a "
-            "side."
+            f"No claim about a ratio can be judged: a ratio needs {FEWEST_TRIALS} trials of each "
+            "side, and values that describe the servers."
         )
         return empty("What was claimed, and what was measured", reason)
     counts = Counter(each.found.outcome for each in judged)
@@ -176,7 +176,7 @@ def claimed_and_measured(tables: Tables) -> Chart:
     places = {outcome: place for place, outcome in enumerate(OUTCOMES)}
     judged.sort(key=lambda each: (places[each.found.outcome], each.direction))
     words = (
-        "A claim of several comparisons does not hold if one of them does not, by Holm's "
+        "A claim with several comparisons fails if at least one of them fails after Holm's "
         "correction."
     )
     caption = captions.caption(tables, words)

@@ -39,12 +39,13 @@ class Finding(Enum):
 
     NOT_MEASURED = Rule(ABSENT, "the run has no trial of a side, or did not record the quantity")
     NOT_COMPARABLE = Rule(
-        ABSENT, "a side's value is not the server's, and there is no bound of the ratio either"
+        ABSENT,
+        "the value of a side does not describe the server, and no bound of the ratio is known",
     )
     TOO_FEW_TRIALS = Rule(
         ABSENT,
         f"a side has fewer than {FEWEST_TRIALS} trials",
-        f"not enough trials: a ratio takes {FEWEST_TRIALS} a side",
+        f"not enough trials: a ratio needs {FEWEST_TRIALS} trials of each side",
     )
     WITHIN = Rule(
         HOLDS,

@@ -33,7 +33,7 @@ REMARKS = {
     "rps": {
         Limit.GENERATOR: f"{Limit.GENERATOR.why_not}: this rate is the generator's",
         Limit.DATABASE: f"{Limit.DATABASE.why_not}: this rate is the database's",
-        Limit.POOL: f"{Limit.POOL.why_not}: this rate is that of its connections",
+        Limit.POOL: f"{Limit.POOL.why_not}: the pool's connections limited this rate",
         Limit.UNKNOWN: Limit.UNKNOWN.why_not,
     },
     "latency": {
@@ -134,7 +134,7 @@ def _remarks(tables: Tables, number: Number, cell: Counterpart) -> list[str]:
     quota_cores = float(cell.sealed["quota_cores"].iloc[0])
     found += [f"under a quota of {core_words(quota_cores)}"] if math.isfinite(quota_cores) else []
     if math.isnan(size):
-        found.append("the highest of this run's loads of the kind")
+        found.append("of this run's loads of this kind, the load with the highest rate")
     elif threads and (count := counterparts.opened(int(size), threads)) != size:
         did = f"opens {count} connections" if count else "does not start"
         found.append(f"published with -t{threads} -c{size:.0f}, with which wrk {did}")

@@ -48,7 +48,8 @@ def no_failed_requests(tables: Tables) -> Outcome:
     seen = []
     for server, rows in counted.groupby("server", sort=False):
         out = int((~is_sealed(rows)).sum())
-        left = f", of which {out} did not count otherwise" if out else ""
+        are = "is" if out == 1 else "are"
+        left = f" ({out} of these trials {are} left out of all other results)" if out else ""
         total = f"{rows['failed'].sum():,.0f} of {rows['requests'].sum():,.0f} requests failed"
         seen.append(f"{server}: {total} in {plural(len(rows), 'trial')}{left}.")
     ran = set(counted["server"])
@@ -78,7 +79,7 @@ def postgres_not_the_limit(tables: Tables) -> Outcome:
     trials = counterparts.published_trials(tables, "postgres-insert")
     sealed = trials[is_sealed(trials) & trials["server"].isin(GNET_AND_AXUM)]
     if sealed.empty:
-        return Outcome(ABSENT, "this run has no sealed trial of them that inserts")
+        return Outcome(ABSENT, "this run has no sealed trial in which gnet or axum inserts rows")
     cpus = len(tables.manifest.placement.database)
     used = spread(sealed["database_cpu_mean_pct"] / (cpus or np.nan))
     seen = (
@@ -174,7 +175,8 @@ def counters_race(tables: Tables) -> Outcome:
         return Outcome(HOLDS, "a count and the requests disagree", seen=seen)
     return Outcome(
         FAILS,
-        "each count has every request that wrk had answered, and none that was not sent",
+        "each count includes every request whose answer wrk received, and no request that wrk did "
+        "not send",
         seen=seen,
     )
 
@@ -246,7 +248,10 @@ def start_of_axum(tables: Tables, cells: Cells) -> Iterator[str]:
         axum = cell(trials[trials["load"] == gnet.load], "axum", gnet.load)
         samples = [sample_for(CATALOGUE[name], tables, axum) for name in names]
         if found := ratio(*samples, confidence=1 - level(tables.manifest)):
-            yield f"The same of axum: {times(found)} ({gnet.load})."
+            yield (
+                "p90 of axum's first second, divided by that of its later seconds: "
+                f"{times(found)} ({gnet.load})."
+            )
 
 
 def rows_and_answers(tables: Tables, _cells: Cells) -> Iterator[str]:

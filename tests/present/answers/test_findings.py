@@ -188,7 +188,8 @@ def test_a_disturbed_session_is_left_out_for_all_its_servers(tmp_path):
     cells = once.trials.loc[once.trials["status"] == "sealed", ["load", "block"]]
     assert (
         f"Left out of means and ratios, for all servers: 1 of {len(cells.drop_duplicates())} "
-        "sessions, as so much CPU time was taken by others that the limit is unknown."
+        "sessions, because the hypervisor or other programs took so much CPU time that the limit "
+        "is unknown."
     ) in findings.unknown(once)
     # If a limit is unknown for any other reason, the trial is kept, because this reason is no
     # accident: it lies in the load or the server.
@@ -274,7 +275,10 @@ def test_a_run_that_cannot_compare_has_its_other_sentences_first():
 
 
 def test_the_line_on_warnings_counts_what_concerns_the_numbers(run_sample, six):
-    lost = sum("took no part" in warning for warning in summary.warnings_of(run_sample))
+    lost = sum(
+        "no figure includes" in warning or "no number includes" in warning
+        for warning in summary.warnings_of(run_sample)
+    )
     every = len(summary.warnings_of(run_sample))
     assert summary.warnings_line(run_sample) == (
         f"{every} warnings: {every - lost} on how these numbers were measured, {lost} on trials "

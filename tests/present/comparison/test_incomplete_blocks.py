@@ -136,8 +136,8 @@ def test_a_block_left_out_is_said_with_its_reason(lacking):
     cells = lacking.trials[["load", "block"]].drop_duplicates()
     said = findings.unknown(lacking)
     assert (
-        f"Left out of means and ratios, for all servers: 1 of {len(cells)} blocks, as one of the "
-        "servers has no sealed trial there."
+        f"Left out of means and ratios, for all servers: 1 of {len(cells)} blocks, because one of "
+        "the servers has no sealed trial in the same block."
     ) in said
     whole = replace(lacking, trials=lacking.trials.assign(status="sealed"))
     assert not any("Left out" in sentence for sentence in findings.unknown(whole))

@@ -101,7 +101,7 @@ def test_the_highest_rate_is_held_against_the_published_one() -> None:
     assert row.cell.server == "gnet" and row.cell.load == "static, keep-alive, 64 connections"
     assert (
         row.ours.value == pytest.approx(RPS, rel=0.1)
-        and "highest of this run's loads" in row.remarks[0]
+        and "the load with the highest rate" in row.remarks[0]
     )
 
 
@@ -366,4 +366,4 @@ def test_figures_of_a_run_with_too_few_trials_say_so() -> None:
     assert [name for name, found in PUBLISHED_FIGURES.items() if found.needs(tables)] == [
         "published-ratios"
     ]
-    assert "5 trials a side" in words(draw(figures.claimed_and_measured(tables)))
+    assert "5 trials of each side" in words(draw(figures.claimed_and_measured(tables)))

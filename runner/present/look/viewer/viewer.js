@@ -69,7 +69,7 @@
     let found = [];
     const idle = () =>
       data.kind === "server"
-        ? "Press a function to zoom in. Enter zooms to the widest one that was found."
+        ? "Press a function to zoom in. After a search, Enter zooms to the widest function that was found."
         : "Press a kind of work or a function to zoom in.";
 
     function search() {
