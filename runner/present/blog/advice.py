@@ -77,10 +77,11 @@ def _best(tables: Tables, quantity: Quantity, rows: pd.DataFrame, need: str) -> 
     best = sorted(name for name, share in first_share.items() if share == highest)
     hedge = "" if highest == 1 else ", but measure your own load"
     others = [name for name, firsts in first_count.most_common() if firsts and name not in best]
+    first, *following = [*best, *others[:MOST_OTHERS]]
     counts = [
-        f"{name} came first under {first_count[name]} of "
-        f"{captions.plural(load_count[name], 'load')}"
-        for name in [*best, *others[:MOST_OTHERS]]
+        f"{first} came first under {first_count[first]} of "
+        f"{captions.plural(load_count[first], 'load')}",
+        *(f"{name} under {first_count[name]} of {load_count[name]}" for name in following),
     ]
     return f"Take {' or '.join(best)} if {need}{hedge}: {captions.joined(counts)}."
 

@@ -100,8 +100,10 @@ def reason(story: Story) -> list[Block]:
         return []
     load = why_figures.load_of_figure(profiles)
     said = why_words.reason(profiles, load, findings.quoted_servers(story.tables))
-    where = why_words.load_words(story.tables, load)
-    return [Paragraph(f"Under {where}, {said}")] if said else []
+    trials = why_words.trials_of_load(story.tables, load)
+    if not said or trials.empty:
+        return []
+    return [Paragraph(f"{findings.load_phrase(trials.iloc[0].to_dict())} {said}")]
 
 
 def caveat(story: Story) -> Paragraph:

@@ -52,8 +52,13 @@ LEAST_US = 0.05
 
 def load_words(tables: Tables, load: str) -> str:
     """Return a profiled load in words, or the load's name if the run has no trials of this load."""
-    trials = tables.trials[_first_attempts(tables).str.endswith(f"-{load}")]
+    trials = trials_of_load(tables, load)
     return str(trials["load_brief"].iloc[0]) if len(trials) else load
+
+
+def trials_of_load(tables: Tables, load: str) -> pd.DataFrame:
+    """Return the run's trials of a profiled load; no rows if the run has no trials of this load."""
+    return tables.trials[_first_attempts(tables).str.endswith(f"-{load}")]
 
 
 def _first_attempts(tables: Tables) -> pd.Series[str]:
@@ -153,12 +158,18 @@ def shares_words(found: Difference) -> str:
     if apart is None:
         return _too_close(found)
     sum_us = sum(part.us for part in apart.added)
-    added = [f"{100 * part.us / sum_us:.0f} % {part.where}" for part in apart.added]
+    said = f"{apart.more} takes more CPU time per request than {apart.less}"
+    if not apart.added:
+        return f"{said}; by profiles, {NO_PART}."
+    first, *others = apart.added
+    parts = [
+        f"{100 * first.us / sum_us:.0f} % is spent {first.where}",
+        *(f"{100 * part.us / sum_us:.0f} % {part.where}" for part in others),
+    ]
     less = f"; it takes less {captions.joined([part.where for part in apart.saved])}"
-    parts = captions.joined(added) or NO_PART
     return (
-        f"{apart.more} takes more CPU time per request than {apart.less}, by profiles: "
-        f"{parts}{less if apart.saved else ''}."
+        f"{said}. Of the additional time, by profiles, {captions.joined(parts)}"
+        f"{less if apart.saved else ''}."
     )
 
 
