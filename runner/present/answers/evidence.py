@@ -63,7 +63,7 @@ def range_words(case: Case) -> str:
     if len(medians_ms) < 2:
         return ""
     return (
-        f"In the {len(medians_ms)} trials of this server under this load, {case.tool}'s median was "
+        f"In its {len(medians_ms)} trials under this load, {case.row['server']} had medians of "
         f"{number(medians_ms.min())} to {number(medians_ms.max())} ms."
     )
 
@@ -205,7 +205,7 @@ def law_words(case: Case) -> str:
         )
     expected_ms = 1000 * users / rate
     under_way = case.row["in_flight_mean"]
-    counted = f" (counted: {number(under_way)} on average)" if math.isfinite(under_way) else ""
+    counted = f" (counted: {number(under_way)})" if math.isfinite(under_way) else ""
     apart = abs(100 * (expected_ms / mean_ms - 1))
     return (
         f"{users:,.0f} users without think time always have {users:,.0f} requests under "

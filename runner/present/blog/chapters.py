@@ -128,7 +128,7 @@ def _place_words(story: Story) -> str:
     facts = manifest.machine
     cpu = facts.cpu_model or "CPU of unknown model"
     if facts.hypervisor and NAME_OF_A_FAMILY.fullmatch(cpu):
-        cpu += ", whose model the hypervisor does not tell"
+        cpu += ", model unknown"
     kind = "a virtual machine" if facts.hypervisor else "a machine"
     engine = "in containers" if manifest.engine == "docker" else "as processes"
     cpus = "had CPUs of their own" if manifest.placement.disjoint else "shared CPUs"
@@ -215,9 +215,9 @@ def answer_table(story: Story) -> list[Block]:
     if timed:
         sustained_load = str(next(iter(timed.values()))["load"])
         sustained_words = story.phrase_of(sustained_load)
-        words.append(f"Response times, of another load: {sustained_words}.")
+        words.append(f"Response times: {sustained_words}.")
     if any(NOT_LOADED in row.values() for row in rows):
-        words.append(f"“{NOT_LOADED}” means that this server did not run under this load.")
+        words.append(f"“{NOT_LOADED}”: the server did not run under this load.")
     if not is_timed.all():
         absent = captions.joined(list(others.loc[~is_timed, "server"]))
         words.append(f"{absent} ran under other loads only.")
@@ -331,11 +331,16 @@ def rows_at_a_sustained_rate(table: pd.DataFrame) -> dict[str, Row]:
 
 
 def why(story: Story) -> list[Block]:
-    """Return a paragraph that explains the servers' rates by their CPU time per request.
+    """Return a paragraph that explains the quoted ratio of rates by the CPU time per request.
+
+    If the post quotes no ratio, the paragraph is about all servers.
 
     Return an empty list if the CPU time per request cannot be compared.
     """
-    costs = findings.over_loads(findings.known_ratios(story.tables), CPU_PER_REQUEST)
+    known = findings.known_ratios(story.tables)
+    if servers := findings.quoted_servers(story.tables):
+        known = known[known["base"].isin(servers) & known["server"].isin(servers)]
+    costs = findings.over_loads(known, CPU_PER_REQUEST)
     if not costs:
         return []
     return [
@@ -358,7 +363,7 @@ def claims(story: Story) -> list[Block]:
     if not repeats(story.tables, FEWEST_TRIALS):
         return []
     judged = judge_all(story.tables)
-    counts = outcomes.count_words([each.direction for each in judged])
+    counts = outcomes.count_words([each.direction for each in judged], with_ways=False)
     chosen = _of_every_outcome(judged)
     return [
         Paragraph(counts),
@@ -407,10 +412,9 @@ def _medians_words(story: Story) -> str:
     slowest = by_median[-1]
     return (
         f"The published medians of {names} with {users:,.0f} users, {shortest:.1f} and "
-        f"{longest:.1f} ms, differ by {apart_pct:.1f} %. Here {tool}'s medians, as means of the "
-        f"trials, are {captions.joined(ours)}. Our medians are mostly waits in {tool}'s own queue, "
-        "so they do not show the servers. The publication does not say what its medians consist "
-        f"of. At a rate that all of them sustain, {slowest}'s median is "
+        f"{longest:.1f} ms, differ by {apart_pct:.1f} %. Here the means of {tool}'s medians "
+        f"are {captions.joined(ours)}. These are mostly waits in {tool}'s own queue, so "
+        f"they do not show the servers. At a rate that all sustain, {slowest}'s median is "
         f"{number(sustained_ms[slowest] / sustained_ms[fastest])} times {fastest}'s."
     )
 
@@ -441,9 +445,9 @@ def _of_every_outcome(judged: Sequence[Judged]) -> list[Judged]:
 def _claim_words(story: Story, judged: Judged) -> str:
     """Return a claim with its source, its outcome, and the measured ratios."""
     source = title_of(judged.claim.source)
-    published = f"Published in “{source}”" if source else "Published"
+    published = f"“{source}”: " if source else ""
     return (
-        f"{published}: {judged.claim.says} Here: {judged.outcome_words}. Measured: "
+        f"{published}{judged.claim.says} Here: {judged.outcome_words}. Measured: "
         f"{_with_load(story, judged)}; claimed: {judged.claim.range_words}."
     )
 

@@ -278,11 +278,11 @@ class Outcome:
     seen: tuple[str, ...] = ()
 
 
-def count_words(directions: Sequence[str]) -> str:
+def count_words(directions: Sequence[str], *, with_ways: bool = True) -> str:
     """Return a sentence that counts the claims by `Judged.direction`.
 
     For example: `Of 28 published claims 12 hold here, 9 do not (more than claimed: 5; the other way
-    round: 4), ...`.
+    round: 4), ...`. If `with_ways` is False, the part in brackets is left out.
     """
     counts = Counter(directions)
     hold = counts[HOLDS]
@@ -293,7 +293,7 @@ def count_words(directions: Sequence[str]) -> str:
         f"{'without a ratio' if each == FAILS else direction_words(each)}: {beyond[each]}"
         for each in sorted(beyond, key=_place)
     ]
-    in_which_ways = f" ({'; '.join(ways)})" if ways else ""
+    in_which_ways = f" ({'; '.join(ways)})" if ways and with_ways else ""
     return (
         f"Of {len(directions)} published claims {hold} hold{'s' * (hold == 1)} here, {fail} "
         f"do{'es' * (fail == 1)} not{in_which_ways}, {close} "

@@ -22,7 +22,7 @@ def test_each_claim_names_its_source() -> None:
     (bullets,) = [
         block for block in chapters.claims(story_of(plain())) if isinstance(block, Bullets)
     ]
-    titles = [re.match(r"Published in “(.+?)”: ", sentence) for sentence in bullets.sentences]
+    titles = [re.match(r"“(.+?)”: ", sentence) for sentence in bullets.sentences]
     assert titles and all(title and title[1] in ADDRESS_OF_SOURCE for title in titles)
 
 
@@ -64,7 +64,7 @@ def test_the_table_has_servers_with_numbers_and_names_the_others() -> None:
     assert rows.loc["gin (Go)", "p50, ms"] == "not loaded"
     assert rows.loc["axum (Rust)", "axum / this server"] == "1"
     assert rows.loc["echo (Go)", "p50, ms"] != "–"
-    assert "“not loaded” means that this server did not run under this load." in note.text
+    assert "“not loaded”: the server did not run under this load." in note.text
     assert "gin-b is gin under a second label" in note.text
 
 

@@ -95,7 +95,7 @@ def test_one_extreme_trial_is_not_shown_for_its_server() -> None:
     found = choose(replace(tables, trials=three))
     assert found is not None and found.trial_id == "middle"
     assert evidence.range_words(found) == (
-        "In the 3 trials of this server under this load, k6's median was 10.0 to 900 ms."
+        "In its 3 trials under this load, gin had medians of 10.0 to 900 ms."
     )
 
 
@@ -197,7 +197,7 @@ def test_users_by_rate_are_the_mean_whatever_the_server(server: str) -> None:
     said = evidence.law_words(found)
     assert f"{USERS:,} / {rate:,.0f} s = {number(expected_ms)} ms" in said
     assert f"Measured: {number(found.row['iteration_mean_ms'])} ms" in said
-    assert f"(counted: {number(USERS - 4)} on average)" in said
+    assert f"(counted: {number(USERS - 4)})" in said
 
 
 def test_a_load_without_a_steady_part_or_timeline_has_no_law(case: Case) -> None:

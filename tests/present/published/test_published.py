@@ -602,6 +602,7 @@ def test_directions_of_comparisons_are_counted_and_named() -> None:
         "without a ratio: 1), 1 is too close to tell, and 2 cannot be judged from this run."
     )
     assert "0 do not, 0 are too close" in count_words([HOLDS])
+    assert "2 do not, 0 are too close" in count_words([more, less], with_ways=False)
     both = combined_direction([more, less])
     assert (
         "3 do not (less than claimed: 1; more than claimed, or less than claimed: 2)"
