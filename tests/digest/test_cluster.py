@@ -63,7 +63,7 @@ def test_workers_elsewhere_do_it_too_and_refuse_a_changed_file(
         raw.write_bytes(raw.read_bytes()[:-1] + b"!")
         with (
             spread_over(cluster.scheduler_address, print) as spread,
-            pytest.raises(LabError, match="SHA-256 differs"),
+            pytest.raises(LabError, match="differs from the sealed one, so the file has changed"),
         ):
             rebuild(copied, spread=spread, threads=1)
     assert tables(copied) == serial
