@@ -46,7 +46,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT / "tests" / "support"))
-    from k6_files import write_large  # noqa: PLC0415 - Python finds this module only after the line above
+    # Python finds this module only after the line above.
+    from k6_files import write_large  # noqa: PLC0415
 
     took: dict[int, list[float]] = {1: [], 2: []}
     peak = 0

@@ -134,7 +134,8 @@ def _generated(folder: Path, iterations: int, tags: str) -> tuple[Path, dict[str
     note = raw.with_suffix(".facts")
     if not note.exists():
         sys.path.insert(0, str(ROOT / "tests" / "support"))
-        from k6_files import write_large  # noqa: PLC0415 - Python finds this module only after the line above
+        # Python finds this module only after the line above.
+        from k6_files import write_large  # noqa: PLC0415
 
         lines, size = write_large(raw, iterations, stock_tags=tags == "stock")
         note.write_text(json.dumps({"lines": lines, "uncompressed_bytes": size}))

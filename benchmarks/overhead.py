@@ -66,7 +66,9 @@ The lab's probe sends some requests in addition to the load. The cost of these r
 clearly if each request is costly.
 """
 COST_MS = 5.0  # CPU time of a request to the costly server
-COSTLY_USERS, COSTLY_ITERATIONS = 4, 1500  # with these sizes, a load takes about 8 s
+COSTLY_USERS = 4
+COSTLY_ITERATIONS = 1500
+"""With these numbers of users and iterations, a load takes about 8 s."""
 WORKLOAD = "experiments"
 MEASURED = ["rps", "p50_ms", "sampler_cpu_pct", "probe_cpu_pct"]  # numbers in an observation
 

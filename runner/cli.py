@@ -109,7 +109,8 @@ def main() -> None:
     """
     if sys.getfilesystemencoding() != "utf-8":
         os.environ["PYTHONUTF8"] = "1"  # instruments and kernels of notebooks inherit the variable
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the program restarts itself with the same arguments
+        # The program restarts itself with the same arguments.
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # If the terminal's encoding lacks a character, print the character's code instead.
@@ -128,7 +129,8 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
-    except Exception as error:  # noqa: BLE001 - print a sentence, and store the details for a developer
+    # Print a sentence, and store the details for a developer.
+    except Exception as error:  # noqa: BLE001
         try:
             with tempfile.NamedTemporaryFile(
                 "w", prefix="bench-error-", suffix=".txt", delete=False

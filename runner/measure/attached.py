@@ -80,7 +80,8 @@ def _sockets(address: str, port: int) -> set[str]:
     # specific address comes first.
     names = [address, "::"]
     if ip_address(address).version == 4:
-        names[1:1] = [str(ip_address(f"::ffff:{address}")), "0.0.0.0"]  # noqa: S104 - what others listen at
+        # These are addresses at which other programs listen; the lab itself does not listen there.
+        names[1:1] = [str(ip_address(f"::ffff:{address}")), "0.0.0.0"]  # noqa: S104
     return next((found[name] for name in names if name in found), set())
 
 
@@ -96,7 +97,8 @@ def _holders(sockets: set[str]) -> dict[int, int]:
         with contextlib.suppress(OSError, psutil.Error):
             for entry in os.scandir(f"/proc/{pid}/fd"):
                 with contextlib.suppress(FileNotFoundError):  # the file was closed meanwhile
-                    if os.readlink(entry.path) in links:  # noqa: PTH115 - the text of the link, which is no path
+                    # The text of the link is not a path.
+                    if os.readlink(entry.path) in links:  # noqa: PTH115
                         found[pid] = psutil.Process(pid).ppid()
                         break
     return found

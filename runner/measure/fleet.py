@@ -390,7 +390,8 @@ def _client(host: Host, role: str) -> contextlib.closing[Any]:
         return contextlib.closing(connect(*_reached(host)))
     except ModuleNotFoundError:
         raise LabError("ssh:// needs paramiko: pip install '.[fleet]'.") from None
-    except Exception as error:  # noqa: BLE001 - paramiko, ssl, requests and docker-py each raise other errors
+    # Paramiko, ssl, requests and docker-py each raise other errors.
+    except Exception as error:  # noqa: BLE001
         raise LabError(
             f"The engine of the {role} cannot be reached: {reason(error)}.", exit_code=1
         ) from None

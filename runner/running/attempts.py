@@ -222,7 +222,8 @@ def run_unit(
         raise
     except CannotGoOnError as lost:
         _interrupt(fates, str(lost))
-    except Exception as unknown:  # noqa: BLE001 - record any error of a trial, so that the next trial can run
+    # Record any error of a trial, so that the next trial can run.
+    except Exception as unknown:  # noqa: BLE001
         for fate in fates.values():
             fate.state = "failed"
             fate.error = fate.error or _sentence(unknown)

@@ -138,8 +138,8 @@ def difference_words(found: Difference) -> str:
     apart = _Apart.of(found)
     if apart is None:
         return _too_close(found)
-    added = [f"{number(part.us)} {part.where}" for part in apart.added]
-    saved = [f"{number(-part.us)} less {part.where}" for part in apart.saved]
+    added = [f"{number(part.more_us)} {part.where}" for part in apart.added]
+    saved = [f"{number(-part.more_us)} less {part.where}" for part in apart.saved]
     parts = ", ".join([*added, *saved]) or NO_PART
     return (
         f"{apart.more} takes {number(apart.total_us)} µs more CPU time per request than "
@@ -157,14 +157,14 @@ def shares_words(found: Difference) -> str:
     apart = _Apart.of(found)
     if apart is None:
         return _too_close(found)
-    sum_us = sum(part.us for part in apart.added)
+    sum_us = sum(part.more_us for part in apart.added)
     said = f"{apart.more} takes more CPU time per request than {apart.less}"
     if not apart.added:
         return f"{said}; by profiles, {NO_PART}."
     first, *others = apart.added
     parts = [
-        f"{100 * first.us / sum_us:.0f} % is spent {first.where}",
-        *(f"{100 * part.us / sum_us:.0f} % {part.where}" for part in others),
+        f"{100 * first.more_us / sum_us:.0f} % is spent {first.where}",
+        *(f"{100 * part.more_us / sum_us:.0f} % {part.where}" for part in others),
     ]
     less = f"; it takes less {captions.joined([part.where for part in apart.saved])}"
     return (
@@ -177,7 +177,7 @@ def shares_words(found: Difference) -> str:
 class _Part:
     """A kind of work in which two servers differ significantly."""
 
-    us: float
+    more_us: float
     """How many µs per request the more expensive server needs more than the other."""
     where: str
     """The kind of work in words, such as `in HTTP`."""
@@ -202,16 +202,21 @@ class _Apart:
         total = found.total
         if not total.is_sure:
             return None
-        sign = 1 if total.mean > 0 else -1
-        more, less = (found.more, found.less) if sign > 0 else (found.less, found.more)
+        more = found.more
+        less = found.less
+        sign = 1
+        if total.mean < 0:
+            more = found.less
+            less = found.more
+            sign = -1
         parts = [
             _Part(sign * value.mean, _WHERE.get(name, f"in {name}"))
             for name, value in found.categories.items()
             if value.is_sure and abs(value.mean) >= LEAST_US
         ]
-        parts.sort(key=lambda part: -abs(part.us))
-        added = tuple(part for part in parts if part.us > 0)
-        saved = tuple(part for part in parts if part.us < 0)
+        parts.sort(key=lambda part: -abs(part.more_us))
+        added = tuple(part for part in parts if part.more_us > 0)
+        saved = tuple(part for part in parts if part.more_us < 0)
         return cls(more, less, abs(total.mean), added, saved)
 
 

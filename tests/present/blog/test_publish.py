@@ -192,9 +192,9 @@ def test_the_card_has_the_size_that_sites_ask_for(bundle, page):
     assert page.find("meta", property="og:image")["content"] == "card.png"
 
 
-MOST_WORDS = 1200
-"""Number of words in a post, with its captions, its table and its code."""
-OF_CAPTIONS = 100
+MOST_WORDS = 1150
+OF_CAPTIONS = 50
+"""Number of words that a post without figures must leave for its captions."""
 MOST_BYTES = 1_500_000
 
 
