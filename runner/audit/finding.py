@@ -173,6 +173,10 @@ class Summary:
         return (self.counted, self.gravest, self.not_checked)
 
 
+CHECKED = ("rate", "requests", "mean_ms", "p50_ms", "p99_ms", "max_ms", "bytes_per_s")
+"""Columns without which a row has nothing that could be checked."""
+
+
 def summary(found: Audit) -> Summary:
     """Return three sentences about an audit."""
     rows = found.rows
@@ -184,6 +188,8 @@ def summary(found: Audit) -> Summary:
         f"{said}."
     )
     gravest = "All numbers that were checked are consistent."
+    if rows[list(CHECKED)].isna().all(axis=None):
+        gravest = "Nothing was checked, because no row has a rate, a count or a response time."
     if found.findings:
         first = found.findings[0]
         gravest = f"The most severe finding ({first.where or first.source}): {first.says}"

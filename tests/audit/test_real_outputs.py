@@ -15,7 +15,7 @@ from audited_tables import WRK_OUTPUT
 from built import ROOT
 
 from runner.audit.checks import audit
-from runner.audit.finding import Finding, Severity
+from runner.audit.finding import Finding, Severity, summary
 from runner.audit.reading import parse, read_all
 
 SAMPLES = ROOT / "tests" / "support" / "samples"
@@ -55,6 +55,13 @@ def test_oha_s_times_are_read_in_every_unit(unit: str) -> None:
     took_s = row["requests"] / row["rate"]
     assert row["duration_s"] == pytest.approx(took_s, abs=row["duration_slack_s"] + 0.001)
     assert row["requests"] == 500 and 900 < row["rate"] < 1000
+
+
+def test_a_report_without_readable_numbers_is_not_called_consistent() -> None:
+    text = "Summary:\n  Success rate:\t100%\n  Total:\tmuch\n  Requests/sec:\tNaN\n"
+    assert summary(audit(read(text))).gravest == (
+        "Nothing was checked, because no row has a rate, a count or a response time."
+    )
 
 
 def test_the_text_and_the_json_of_oha_say_the_same() -> None:
