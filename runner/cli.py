@@ -83,22 +83,62 @@ def lab(
     """Benchmark web API servers; every number carries a verdict of what it measured."""
 
 
+_received: list[int] = []
+"""Numbers of the signals that this program has received to end it."""
+
+
 def _end_with(number: int, _frame: FrameType | None) -> NoReturn:
     """End the program with the exit code by which a shell reports a signal.
 
     Raise an exception to end the program, so that open folders and processes are cleaned up.
     """
+    _received.append(number)
     name = signal.Signals(number).name
     # Do not write to a buffered stream, because the interrupted code may be using the stream.
     os.write(2, f"{name} ended this command before its result.\n".encode())
     sys.exit(SIGNALLED + number)
 
 
+def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+    """Interrupt the program at Ctrl-C, like Python's own handler."""
+    _received.append(number)
+    raise KeyboardInterrupt
+
+
 def _clean_up_on_signals() -> None:
-    """Let SIGTERM and SIGHUP raise an exception, so that the process cleans up before it ends."""
+    """Let signals raise an exception, so that the process cleans up before it ends."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _end_with)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
+
+
+def _report(error: Exception) -> NoReturn:
+    """Print an error as one sentence, and end the program.
+
+    If the error is neither a LabError nor from the operating system, store its details for a
+    developer.
+    """
+    if isinstance(error, LabError):
+        console.error(str(error))
+        sys.exit(error.exit_code)
+    if isinstance(error, OSError):
+        named = f" ({error.filename})" if error.filename else ""
+        console.error(
+            f"The operating system refused an operation: {error.strerror or error}{named}."
+        )
+        sys.exit(1)
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="bench-error-", suffix=".txt", delete=False
+        ) as file:
+            traceback.print_exception(error, file=file)
+        where = f"details are in {file.name}"
+    except OSError:
+        where = "its details could not be written"
+    console.error(f"Unexpected error ({type(error).__name__}: {error}); {where}.")
+    sys.exit(1)
 
 
 def main() -> None:
@@ -106,6 +146,9 @@ def main() -> None:
 
     If the locale is not UTF-8, restart in Python's UTF-8 mode. Otherwise paths with letters that
     the locale lacks could not be opened.
+
+    After a signal, end with the signal's exit code, even if the signal's exception is lost. For
+    example, a library in C that reads a font from a Python file replaces it by its own error.
     """
     if sys.getfilesystemencoding() != "utf-8":
         os.environ["PYTHONUTF8"] = "1"  # instruments and kernels of notebooks inherit the variable
@@ -118,29 +161,17 @@ def main() -> None:
     _clean_up_on_signals()
     try:
         app()
-    except LabError as error:
-        console.error(str(error))
-        sys.exit(error.exit_code)
-    except OSError as error:
-        named = f" ({error.filename})" if error.filename else ""
-        console.error(
-            f"The operating system refused an operation: {error.strerror or error}{named}."
-        )
-        sys.exit(1)
     except KeyboardInterrupt:
-        sys.exit(130)
-    # Print a sentence, and store the details for a developer.
+        sys.exit(SIGNALLED + signal.SIGINT)
+    except SystemExit:
+        if not _received:
+            raise
+    # Report each error, unless a signal has caused it.
     except Exception as error:  # noqa: BLE001
-        try:
-            with tempfile.NamedTemporaryFile(
-                "w", prefix="bench-error-", suffix=".txt", delete=False
-            ) as file:
-                traceback.print_exception(error, file=file)
-            where = f"details are in {file.name}"
-        except OSError:
-            where = "its details could not be written"
-        console.error(f"Unexpected error ({type(error).__name__}: {error}); {where}.")
-        sys.exit(1)
+        if not _received:
+            _report(error)
+    if _received:
+        sys.exit(SIGNALLED + _received[0])
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from runner.digest.probe import (
     read_probe,
     without_probe,
 )
-from runner.digest.resources import Counter, Window, rates, stitched
+from runner.digest.resources import Counter, Window, rates, stitched, with_edges
 from runner.digest.spent import footprint, spent_per_request
 from runner.digest.usage import (
     evidence,
@@ -151,7 +151,10 @@ class _Seen:
             subject: replace(counter, t_s=counter.t_s - apart_s)
             for subject, counter in self.raw.items()
         }
-        return _Counters(raw, stitched(raw, windows) if self.measurement.slices else raw)
+        is_continued = self.measurement.edges_continued
+        if self.measurement.slices:
+            return _Counters(raw, stitched(raw, windows, edges_continued=is_continued))
+        return _Counters(raw, with_edges(raw, windows[0]) if is_continued else raw)
 
     def takers(self) -> list[str]:
         """Return one text per slice, which says who took much CPU time away in the slice.

@@ -546,6 +546,7 @@ def _measurement(
         quota=live.quota,
         also_ports=live.workload.also,
         as_written=live.workload.written_s is not None,
+        edges_continued=True,
         slices=slices if cell.slices else (),
         footprint=live.footprint,
         probe_hz=live.probe_hz,

@@ -8,7 +8,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from runner.columns import schema_of
-from runner.digest.resources import Counter, Window, rates, read_counters, tick_coverage
+from runner.digest.resources import (
+    Counter,
+    Window,
+    rates,
+    read_counters,
+    stitched,
+    tick_coverage,
+    with_edges,
+)
 from runner.model import LabError
 
 
@@ -35,6 +43,44 @@ def test_a_burst_is_800_at_100_ms_and_80_at_1_s():
     assert counter.peak_pct(0, 10, 1.0) == pytest.approx(80, rel=0.02)
     assert counter.mean_pct(0, 10) == pytest.approx(80)
     assert np.isnan(counter.peak_pct(0, 0.5, 1.0)), "a window longer than the load"
+
+
+@pytest.mark.parametrize("phase_s", np.arange(0.0, 0.05, 0.007))
+@pytest.mark.parametrize(("idle", "busy"), [(0.0, 1.0), (0.02, 0.6), (0.5, 0.5)])
+def test_the_cpu_time_of_a_load_is_whole_whenever_the_sampler_ticks(phase_s, idle, busy):
+    """The CPU time within a load is known to 0.1 ms, although the sampler ticks every 50 ms.
+
+    The server uses the share `idle` of a core before and after the load, and `busy` during it.
+    """
+    lasts_s = 1.0
+
+    def used(t):
+        return idle * t + (busy - idle) * np.clip(t, 0.0, lasts_s)
+
+    counter = counter_of(used, phase_s + np.arange(-0.5, 1.5, 0.05))
+    window = Window(0, lasts_s, -10_000_000, 1_010_000_000)
+    raw = {"server": counter}
+    for found in (with_edges(raw, window), stitched(raw, [window], edges_continued=True)):
+        server = found["server"]
+        assert server.between(0.0, lasts_s) == pytest.approx(busy * lasts_s, abs=1e-4)
+        assert np.all(np.diff(server.column("cpu_s")) >= -1e-12)
+
+
+def test_the_edges_of_an_older_run_are_interpolated():
+    """A run whose trials are sealed with interpolated edges keeps its numbers."""
+    counter = counter_of(lambda t: np.clip(t, 0.0, 1.0), np.arange(-0.525, 1.5, 0.05))
+    window = Window(0, 1.0, -10_000_000, 1_010_000_000)
+    found = stitched({"server": counter}, [window], edges_continued=False)
+    assert found["server"].between(0.0, 1.0) == pytest.approx(0.975)
+
+
+@pytest.mark.parametrize("first_s", [-0.004, 0.0, 0.004])
+def test_a_subject_that_is_younger_than_the_load_is_interpolated(first_s):
+    """A process that starts with the load has no samples that show a rate before the load."""
+    counter = counter_of(lambda t: max(0.0, t), [first_s, first_s, *np.arange(0.04, 1.5, 0.05)])
+    window = Window(0, 1.0, 0, 1_000_000_000)
+    used_s = with_edges({"generator": counter}, window)["generator"].between(0.0, 1.0)
+    assert used_s == pytest.approx(1.0, abs=0.005)
 
 
 @pytest.fixture
