@@ -24,10 +24,10 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def digest(raw: Path, folder: Path, number: int) -> dict[str, Any]:
-    """Digest the file as trial `number`.
+    """Digest the file `raw` as trial `number`, and write the tables into `folder`.
 
-    Return a dict whose only key is the number. The value is the worker's peak resident size in
-    bytes.
+    Return a dict with one entry. The key is the number as a text, and the value is the worker's
+    peak resident size in bytes.
     """
     targets = [
         folder / f"{number}.{name}.parquet" for name in ("requests", "latency", "throughput")
@@ -39,7 +39,7 @@ def digest(raw: Path, folder: Path, number: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Parse the command line, write the file, measure in turn, and print the result."""
+    """Parse the command line, write the raw file, measure one and two workers, print the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--iterations", type=int, default=500_000)
     parser.add_argument("--trials", type=int, default=8)

@@ -1,9 +1,9 @@
 """Measure the speed and memory of the k6 digest, compared with a bare DuckDB COPY and with pandas.
 
-The file that is read is like k6's own. "our digest" reads the file as the samples of one of the
-lab's trials. "imported file" digests the file as `bench import` does. This measurement includes
-neither the copying of the file, which `bench import` does first, nor the building of the run's
-tables, which `bench import` does last.
+All readers read the same file, which is like a file that k6 writes. The reader "our digest" reads
+the file as the samples of one of the lab's trials. The reader "imported file" digests the file as
+`bench import` does. But `bench import` first copies the file, and in the end builds the tables of
+the run. The measurement includes neither of these two steps.
 
 Run: python benchmarks/digest.py [--iterations N] [--repeats N] [--tags stock|trimmed] [--keep
 FOLDER]. Each reader runs in a process of its own. In each repeat all readers run one after another,

@@ -43,13 +43,14 @@ SERVERS = 3
 QUANTITIES = (CPU_PER_REQUEST, THROUGHPUT, MEMORY)
 """The quantities of a closed load.
 
-The last quantity does not decide the outcome, so it is judged at a stricter level, as in `rows_of`.
+The first DECIDING quantities must be decided before a run may end early. The last quantity is
+judged at a stricter significance level. `rows_of` does the same for a real run.
 """
 DECIDING = 2
 OTHERS = 5
-"""Number of quantities of a real run that do not decide the outcome.
+"""Number of quantities of a real run that need not be decided before the run may end early.
 
-These quantities share one significance level.
+The significance level of each of these quantities is the level of the rule, divided by this number.
 """
 EFFECTS_PCT = (0.0, 1.0, 2.5, 3.0, 5.0, 10.0, 20.0)
 SESSIONS = (10, 16, 20, 28, 36)

@@ -1,4 +1,4 @@
-"""Print what the profiles of a run cost: how much perf slows the servers, and how long it takes.
+"""Print the cost of a run's profiles: how much perf slows the servers, and how long sessions take.
 
 Run: python benchmarks/profile_cost.py RUN_FOLDER. `make bench-profile` runs the campaign
 `quick`, and then this program on the new run.

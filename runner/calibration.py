@@ -42,7 +42,10 @@ class Ceiling:
 
     @property
     def known(self) -> bool:
-        """True if the generator was the limit, and enough trials measured the ceiling."""
+        """True if the generator was the limit, and enough trials measured the ceiling.
+
+        FEWEST_OF_A_CEILING trials are enough.
+        """
         return self.verdict == Limit.GENERATOR.verdict and self.trials >= FEWEST_OF_A_CEILING
 
     @property
@@ -53,7 +56,7 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The ceilings from one run, and the conditions for which they are valid."""
+    """The ceilings that one run measured, and the conditions under which the ceilings are valid."""
 
     run_id: str
     made_at: str
@@ -70,8 +73,8 @@ class Calibration:
     def valid_for(self, machine: Machine, tools: Mapping[str, str], generator_cpus: int) -> bool:
         """Return whether the calibration was made on this machine, with these tools and CPUs.
 
-        The versions of the tools and the number of the generator's CPUs must be equal. A tool that
-        the calibration does not contain is not compared.
+        The versions of the tools and the number of the generator's CPUs must be the same as during
+        the calibration. A tool that the calibration does not contain is not compared.
         """
         same_tools = all(
             self.tools.get(name, version) == version for name, version in tools.items()
@@ -83,11 +86,12 @@ class Calibration:
         )
 
     def ceiling_of(self, cell: Cell) -> Ceiling | None:
-        """Return the ceiling for a cell's tool, load model and mode.
+        """Return the ceiling that applies to a cell.
 
-        Take the ceilings for the nearest numbers of connections: one ceiling for a number up to the
-        cell's number, and one ceiling for a number from the cell's number on. Return the higher of
-        these two ceilings.
+        Ceilings were measured with only a few numbers of connections. Of the ceilings for the
+        cell's tool, load model and mode, two are compared: the ceiling whose number of connections
+        is nearest below the cell's number, and the ceiling whose number is nearest above. A ceiling
+        with exactly the cell's number counts as both. Return the ceiling with the higher rate.
 
         Return None if there is no ceiling, or if the cell's number of connections is unknown. Also
         return None if one of the two ceilings is not `known`, because the generator may then be

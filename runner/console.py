@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _LEVELS = {"ok": "green", "warning": "yellow", "missing": "red", "failed": "red"}
 NOTED_EVERY_S = 30.0
-"""Interval between two notes about a set-up, if the output does not go to a terminal."""
+"""If stderr is not a terminal, a note about a running set-up is printed at this interval."""
 out = rich.console.Console(highlight=False)
 err = rich.console.Console(stderr=True, highlight=False, soft_wrap=True)
 """Console on stderr. Like `out`, it uses colours only on a terminal, and not if NO_COLOR is set."""
@@ -91,7 +91,8 @@ def time_words(metrics: Mapping[str, Any]) -> Iterator[str]:
     """Yield texts with the median, p95 and p99 of a trial's response times.
 
     If the trial has too few requests for p95 or p99, this percentile is left out. If p99 is left
-    out, the highest percentile for which the trial has enough requests is added.
+    out, the highest percentile for which the trial has enough requests is added, unless it is
+    already shown.
     """
     carried = carried_percent(metrics["requests"]) or 0
     columns: dict[float, str] = {50: "latency_p50_ms"}

@@ -20,7 +20,7 @@ In this time the generators open their connections, which makes vegeta's request
 more. Without this lead, these delays would be part of the load's response times.
 """
 GENERATOR_LATE_S = 0.01
-"""A request of an open load counts as late if it begins this long after it was due.
+"""A request of an open load is late if it begins at least this many seconds after it was due.
 
 The timer by which a generator ends a load may also be late by up to this time. The largest delay
 that was observed was 1.5 ms, when k6 sent 2,000 requests/s.
@@ -29,7 +29,7 @@ that was observed was 1.5 ms, when k6 sent 2,000 requests/s.
 
 @dataclass(frozen=True)
 class Traits:
-    """The traits in which the load generators differ."""
+    """The traits of one load generator in which the generators differ from each other."""
 
     size_column: SizeColumn
     """Column of the table of trials that holds the number of a closed load's users."""
@@ -39,7 +39,9 @@ class Traits:
     Then rates and response times are known for each second.
     """
     raw_files: tuple[str, ...]
-    """Base names of a load's raw files: the requests, if the generator keeps them, and a summary.
+    """Base names of the raw files that the generator leaves for each load.
+
+    One file contains a summary. If `keeps_requests` is True, another file contains the requests.
     """
     says_connecting: bool = True
     """True if the generator's raw file says which requests opened a connection.
@@ -73,7 +75,7 @@ class Traits:
     whole_seconds: bool = False
     """True if a load must last whole seconds, unless it is divided into slices."""
     is_divisible: bool = True
-    """True if several generators can share a load."""
+    """True if a load can be divided between several generators of this kind."""
     lead_s: float = 0.0
     """An open load is sent for this many seconds before it counts."""
     late_s: float = 0.0

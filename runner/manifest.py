@@ -248,9 +248,10 @@ class DatabaseOfRun(Facts):
 
 
 class LoadOfRun(Facts):
-    """The fields of a `[[load]]` that are read from a manifest; other fields are kept unchanged.
+    """A `[[load]]` in a manifest, with types only for the fields that readers of manifests use.
 
-    `campaign_from_manifest` returns loads with all of their fields.
+    The other fields of the load are kept unchanged. `campaign_from_manifest` returns loads with
+    types for all fields.
     """
 
     workload: str | None = None
@@ -262,7 +263,7 @@ class LoadOfRun(Facts):
 
 
 class ApiOfRun(Facts):
-    """A user's API, with fields of `runner.model.UserApi`."""
+    """A user's API, with those fields of `runner.model.UserApi` that readers of manifests use."""
 
     name: str | None = None
     path: str | None = None
@@ -309,7 +310,7 @@ class CampaignOfRun(Facts):
         return self.own if isinstance(self.own, tuple) else (self.own,)
 
     def variables_of(self, server: str | None = None) -> tuple[str, ...]:
-        """Return the variables of a server, or of all servers if none is named, as texts."""
+        """Return the variables of a server as texts, or of all servers if `server` is None."""
         return tuple(
             f"{name}={value} of {owner}"
             for owner, name, value in self.environment
@@ -381,7 +382,7 @@ class Manifest(Facts):
     Only the class `Calibration` reads this value.
     """
     idle: str | None = None
-    """State of idle CPUs: `polling`, `system`, or `both` if the trials alternated."""
+    """State of idle CPUs: `polling`, `system`, or `both` if the state alternated between trials."""
     until: str | None = None
     origin: Origin | None = None
     """The files of an imported run; None for any other run."""
@@ -391,7 +392,8 @@ class Manifest(Facts):
     def idle_cpus(self) -> str:
         """State of idle CPUs.
 
-        `system` for a run of an early version of the lab, which did not record the state.
+        If the manifest does not contain the state, an early version of the lab made the run. Then
+        the state was always `system`.
         """
         return self.idle or "system"
 
@@ -405,7 +407,7 @@ class Manifest(Facts):
         return self.artifacts.get(server) or self.images.get(server)
 
     def differences_from(self, other: Manifest) -> tuple[Difference, ...]:
-        """Return the differences between two runs that may change their numbers.
+        """Return the conditions that differ between this run and `other`, and may affect numbers.
 
         No other function decides whether two runs were made under the same conditions. The caller
         picks the kinds of differences that matter to its question.

@@ -30,8 +30,9 @@ STATS_COLUMNS = (
 )
 """Columns of resources.parquet that contain values of /stats.
 
-The columns are named after the keys of the answer. The column `requests` contains the value of the
-key `requests`, and `pool_size` contains the value of the key `size` in the object `pool`.
+The columns are named after the keys of the answer. For example, the column `requests` contains the
+value of the key `requests`, and `pool_size` contains the value of the key `size` in the object
+`pool`.
 """
 OTHER_ENDPOINTS = "(all other endpoints)"
 """Name of the row that sums up the rarest endpoints if a script requests too many endpoints.
@@ -51,7 +52,7 @@ POSTGRES = (
 SCHEMA = 1  # version of the data format; 1 is the first version, of 2026-11
 
 JsonObject = dict[str, Any]
-"""A JSON object whose keys are described by no type of the lab."""
+"""A JSON object for whose keys the lab defines no type."""
 
 Tier = Literal["realistic", "raw", "calibration"]
 """The kind of a server.
@@ -182,7 +183,10 @@ class Server:
     base: str | None = None
     """Base image that the Dockerfile needs: `debian`, or None if the Dockerfile uses `scratch`."""
     shared: bool = False
-    """True if the server's image is built in the folder servers/, because servers share code."""
+    """True if the server's image contains code that several servers share.
+
+    Then Docker builds the image in the folder servers/, and not in the server's own folder.
+    """
     notes: str = ""
     secrets_by_file: bool = False
     """True if the server reads the database's URL from a file, not from its environment."""
@@ -497,7 +501,7 @@ class Load:
     def scaled(self, factor: float) -> Load:
         """Return the load with iterations and durations multiplied by `factor`.
 
-        `Campaign.scaled` describes the lower limits.
+        The results have lower limits, which `Campaign.scaled` describes.
         """
         counts_users = self.size_column == "vus" and bool(self.users)
         least_iterations = max(self.users, default=1) * (self.slices or 1)
@@ -532,7 +536,8 @@ def _read_flat(columns_schema: Any, convert: Any) -> Any:
 def record_of(value: Any) -> Any:
     """Return a value in its stored form.
 
-    This is the result of `dataclasses.asdict`, except that cells and loads are flat records.
+    Dataclasses become dictionaries, as with `dataclasses.asdict`, but cells and loads become flat
+    records.
     """
     if isinstance(value, Cell | Load):
         return record_of(value.columns())
@@ -575,7 +580,7 @@ class UserApi:
     ca: str | None = None
     """File with the certificates to trust, relative to the lab's root.
 
-    None to trust the system's certificates.
+    If None, the system's certificates are trusted.
     """
     ca_sha256: str | None = None
     written_s: float | None = None
@@ -584,7 +589,7 @@ class UserApi:
     None if the lab defines the load.
     """
     insecure: bool = False
-    """True if any certificate is accepted."""
+    """True if any certificate of the server is accepted, even an invalid one."""
     certificate: str | None = None
     """File with the client's certificate, relative to the lab's root.
 
@@ -650,7 +655,7 @@ class Blame(StrEnum):
     """
 
     TRIAL = "trial"
-    """The server, the generator or their numbers are wrong, so the trial fails."""
+    """The server, the generator or a measured number is wrong, so the trial fails."""
     LAB = "lab"
     """The sampler or the probe was late, or a process could use CPUs of another role.
 

@@ -25,9 +25,9 @@ DATA_VARIABLE = "BENCH_DATA"
 The kernels of notebooks inherit the variable, so they read the same runs.
 """
 LIBRARIES = {"MPLCONFIGDIR": "matplotlib", "IPYTHONDIR": "ipython"}
-"""Environment variables, each with the name of a folder in the lab's cache.
+"""Environment variables by which libraries find the folder for their own files.
 
-By such a variable, a library finds the folder for its own files.
+Each value is the name of the folder, in the lab's cache, that the library gets.
 """
 CLONE = "git clone REPOSITORY web-bench-lab && cd web-bench-lab && make setup"
 """Command that makes a checkout.
@@ -106,17 +106,18 @@ def is_checkout(folder: Path) -> bool:
 def places() -> Places:
     """Return the folders for the current folder and environment.
 
-    The checkout is the first of these that exists:
+    If $BENCH_ROOT is set, the lab looks for a checkout only in $BENCH_ROOT. Otherwise the lab looks
+    in the current folder, and then in each folder above. If no checkout is found, use the checkout
+    from which this package was installed in editable mode. If this package was installed from a
+    wheel, there is no checkout then.
 
-    - $BENCH_ROOT, if it is a checkout; if $BENCH_ROOT is not set, the current folder or the nearest
-      folder above it that is a checkout;
-    - the checkout from which this package was installed in editable mode.
+    The folder of the runs and the folder of the figures are the first of these pairs that applies:
 
-    Runs are in data/ and figures in figures/ of the checkout. If there is no checkout, or if
-    $BENCH_ROOT is set to another folder than a checkout, runs are in bench-data/ and figures in
-    bench-figures/ of $BENCH_ROOT or of the current folder. If $BENCH_DATA (`bench --data`) is set,
-    runs are in that folder, and figures in its subfolder figures/. Raise LabError if $BENCH_ROOT is
-    not a folder.
+    - $BENCH_DATA (`bench --data`) and its subfolder figures/, if $BENCH_DATA is set;
+    - data/ and figures/ of the checkout, if there is one, and $BENCH_ROOT names no other folder;
+    - bench-data/ and bench-figures/ in $BENCH_ROOT or, if it is not set, in the current folder.
+
+    Raise LabError if $BENCH_ROOT is not a folder.
     """
     named = os.environ.get(ROOT_VARIABLE)
     if named and not Path(named).is_dir():

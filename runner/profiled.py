@@ -24,8 +24,9 @@ Places come in pairs of the same kind: the first and the second, the third and t
 on. The second place of a pair reverses the order of the servers, so that a steady drift over the
 pair adds the same to all servers.
 
-Counted slices come first, because a server makes the same calls even while it is still warming up.
-Plain slices show how much CPU time the profiling itself costs.
+Counted slices come first. At that time a server may still be warming up, but it already makes the
+same calls, so the counts are not affected. Plain slices show how much CPU time the profiling itself
+costs.
 """
 WHOLE: tuple[Kind, ...] = ("recorded",)
 """A timeline counts as a single slice, which has this kind."""
@@ -56,9 +57,9 @@ EVENTS = "perf-stat.json"
 
 
 def kind_of(session: str, place: int) -> Kind:
-    """Return the kind of the slice that a server has in a place of a profile's session.
+    """Return the kind of the slices at a place of a profile's session.
 
-    Places are numbered from 1.
+    Each server has one slice at each place. Places are numbered from 1.
     """
     return (WHOLE if session.startswith(TIMELINE) else KINDS)[place - 1]
 

@@ -43,11 +43,11 @@ def served_rps_of(metrics: Mapping[str, Any]) -> float | None:
 
 
 def throughput_rps(metrics: Mapping[str, Any], *, is_open: bool) -> float | None:
-    """Return the rate that is shown for a load.
+    """Return the rate that is shown for a load; None if the load has no duration.
 
-    For a closed load, this is the server's throughput, which includes the probe's requests. For an
-    open load, this is the rate of the generator's successful requests alone, so that it can be
-    compared with the offered rate.
+    For a closed load, return the server's throughput, which includes the probe's requests. For an
+    open load, return the rate of the generator's successful requests alone, because this rate is
+    compared with the rate that the generator offered.
     """
     if not is_open:
         return served_rps_of(metrics)

@@ -35,7 +35,7 @@ def _begun(rates_rps: tuple[float, ...], step_s: float, lead_s: float) -> int:
 
 @dataclass(frozen=True)
 class ClosedLoad:
-    """Any closed load.
+    """Base class of the two shapes of a closed load: `Closed` and `ForTime`.
 
     Each user begins an iteration as soon as the user's previous iteration has ended.
     """
@@ -46,7 +46,7 @@ class ClosedLoad:
     last_rate_rps: ClassVar[float | None] = None
     offered_s: ClassVar[float] = 0.0
     size_name: ClassVar[str | None] = None
-    """None, because the name of a closed load contains the number of users instead."""
+    """None, because in the name of a closed load the size is the number of users."""
 
     users: int
     """Number of virtual users of k6, or of connections if the generator has no virtual users."""
@@ -95,7 +95,7 @@ class ForTime(ClosedLoad):
 
 @dataclass(frozen=True)
 class Steps:
-    """An open load whose arrival rate changes in even steps; each rate is held for a time."""
+    """An open load whose arrival rate changes in even steps; each rate is held for `step_s`."""
 
     load_model: ClassVar[LoadModel] = "open"
 
@@ -239,10 +239,10 @@ class Iterations:
 
     iterations: int
     slice_s: float | None = None
-    """Length of the slices that the campaign sets for all its sessions.
+    """Length of a slice in seconds, which the campaign sets for all of its sessions.
 
-    This load ignores the length, because its slices have a fixed number of iterations. The length
-    is kept only because the manifest records it.
+    A load with a fixed number of iterations ignores this length, because its slices end after their
+    iterations. The length is kept only because the manifest records it.
     """
 
     def shapes(self, users: int | None, _slices: int | None) -> list[Shape]:

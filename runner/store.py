@@ -56,7 +56,7 @@ PROFILES = (
     *("timeline_windows", "timeline_samples"),
 )  # additional tables of a run with profiles
 OF_SCRIPTS = ("endpoints", "checks", "users", "thresholds", "metrics")
-"""Additional tables of a run that loads servers by users' k6 scripts."""
+"""Additional tables of a run in which users' k6 scripts load the servers."""
 OPTIONAL = (SLICES, *PROFILES, *OF_SCRIPTS)  # tables that a run may lack
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 """Pattern of the ids of runs and trials.
@@ -71,7 +71,7 @@ OWNER = ".owner"
 The process removes the file when it has finished.
 """
 LARGEST_JSON = 64 * 2**20
-"""A JSON file of more bytes than this is refused.
+"""A JSON file of more than this many bytes is refused.
 
 A manifest has only a few kB, and the record of a trial only a few dozen kB.
 """
@@ -81,7 +81,7 @@ PACKED = "trials.jsonl.xz"
 Each line is a record, and the records are in the order of the trials.
 """
 LARGEST_UNPACKED = 256 * 2**20
-"""Records of an exported run are refused if they have more bytes than this after unpacking.
+"""Records of an exported run are refused if they have more than this many bytes after unpacking.
 
 A thousand records have about 6 MB.
 """
@@ -238,9 +238,9 @@ def read_json(path: Path) -> Any:
 def decode(kind: type[T], value: Any, said: str, *, more: bool = False, exit_code: int = 1) -> T:
     """Convert plain JSON values to the dataclass `kind` and the dataclasses that it contains.
 
-    Raise LabError with a message that begins with `said` if a value is missing or of another type.
-    Without `more`, also raise LabError for a field that `kind` does not have. Such a field was
-    written by a later version of the lab, which may have changed the meaning of the other fields.
+    If a value is missing or has the wrong type, raise LabError with a message that begins with
+    `said`. Without `more`, also raise LabError for a field that `kind` does not have. A later
+    version of the lab wrote such a field, and may have changed the meaning of the other fields.
     """
     import pydantic  # noqa: PLC0415 - this import takes 0.1 s, and most commands decode nothing
 
@@ -344,7 +344,7 @@ class RecordedVerdict(TypedDict):
 class TrialRecord(TypedDict):
     """Content of trial.json: everything known about one trial, whether it succeeded or failed.
 
-    The fields that are NotRequired are missing in runs of earlier versions.
+    The fields that are NotRequired may be missing in runs of earlier versions.
     """
 
     schema: NotRequired[int]
@@ -461,8 +461,8 @@ class RunFolder:
     def append(self, state: State, trial_id: str, **facts: Any) -> None:
         """Append one fsynced line to the journal: the trial's new state, the time, and `facts`.
 
-        First remove an incomplete last line, which a crash left. The change that this line
-        announces was not made, because a change is made only after its line is complete.
+        First remove an incomplete last line, which a crash has left. The change of state in this
+        line was never made, because a change is made only after its line is complete.
         """
         line = {"at": datetime.now(UTC).isoformat(), "trial_id": trial_id, "state": state, **facts}
         first = not self.journal.exists()
@@ -787,9 +787,9 @@ def export_compact(
 ) -> None:
     """Copy the parts of a run that figures need: manifest, journal, records, and tables.
 
-    Single requests are left out, and `shrink` reduces the table of resources. If there already is
-    an exported run at `destination`, the complete copy replaces it. Raise LabError if the folder
-    contains anything else.
+    Single requests are left out, and `shrink` makes the table of resources smaller. If
+    `destination` already contains an exported run, the finished copy replaces that run. Raise
+    LabError if `destination` contains any other file, or is the folder of the run itself.
     """
     if destination.exists() and any(destination.iterdir()):
         known = (destination / name for name in ("run.json", "journal.jsonl", "tables"))

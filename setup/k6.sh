@@ -21,8 +21,9 @@ if [ ${#missing[@]} -gt 0 ]; then
   begin "k6 ${missing[*]} into $tools"
   folder=$(cd "$tools" && pwd)
 fi
-# Built like k6's own releases, but without debugging information, which would take a seventh of the build's time. The standard
-# library is built with the same flags as for the Go servers, so both share its cache.
+# k6 is built like its official releases, but without debugging information, which would take a
+# seventh of the build's time. The flags for the standard library are those of the Go servers, so
+# that the builds of k6 and of the servers use the same cached standard library.
 flags=(-mod=readonly -trimpath -buildvcs=false -gcflags=all=-dwarf=false -gcflags=std= '-ldflags=-s -w')
 for each in "${missing[@]}"; do
   (cd "setup/k6/$each" && CGO_ENABLED=0 go build -v "${flags[@]}" -o "$folder/k6-$each.new" tool)

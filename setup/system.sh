@@ -14,7 +14,8 @@ missing=()
 ! wants postgres || has_postgres || missing+=(postgresql)
 [ ${#missing[@]} -gt 0 ] || exit 0
 
-# Without wrk, no campaign runs, so this is an error. Without nginx, PostgreSQL or perf, only the campaigns that need them fail.
+# No campaign runs without wrk, so a missing wrk is an error. If nginx, PostgreSQL or perf is
+# missing, only the campaigns that need this program fail.
 stop() {
   has wrk && { echo "Warning: $*; what needs them will fail." >&2; exit 0; }
   fail "$*."

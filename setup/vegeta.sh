@@ -11,7 +11,7 @@ command -v go > /dev/null || fail "vegeta is not installed and Go is not there t
 begin "vegeta into $tools"
 folder=$(cd "$tools" && pwd)
 version=$(sed -n 's|^.*tsenart/vegeta/v12 v\([0-9.]*\).*$|\1|p' "$module")
-# Built with the same flags as k6, to share the cache of the standard library.
+# vegeta is built with the same flags as k6, so that both builds use one cached standard library.
 flags=(-mod=readonly -trimpath -buildvcs=false -gcflags=all=-dwarf=false -gcflags=std= "-ldflags=-s -w -X main.Version=$version")
 (cd setup/vegeta && CGO_ENABLED=0 go build -v "${flags[@]}" -o "$folder/vegeta.new" tool)
 finish "$built" setup/vegeta/go.sum

@@ -33,7 +33,7 @@ LONGEST_BUILD_S = 900
 TARGET_S = 6.0
 """A fault waits at most this long for something that it can hit, such as a generator."""
 RESUMES = 4
-"""A run must reach its end after it was resumed at most this number of times."""
+"""A promise is broken if a run is still unfinished after it was resumed this number of times."""
 
 
 @dataclass(frozen=True)

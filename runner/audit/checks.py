@@ -73,10 +73,9 @@ MOSTLY_ALIKE = 0.9
 test's rows, and if at least FEWEST_ALIKE of the equal numbers have four digits.
 """
 DIGITS_APART = 1e-6
-"""A number counts as a number with three digits if its distance from the nearest number with three
-digits is at most this.
+"""A number counts as rounded to three digits if it is nearly equal to a number with three digits.
 
-The distance is measured in units of the third digit.
+Nearly equal means that the two differ by at most this many units of the third digit.
 """
 BAND = 0.01
 AROUND = 0.2
@@ -95,12 +94,14 @@ If more rows break the rule, there is a single finding about all these rows.
 NAMED = 5
 """A finding about several rows of a test names at most this number of rows besides the first."""
 MANY_ERRORS = 0.05
-"""If at most this share of the requests failed, the rate does not show whether it counts errors.
+"""A rate shows whether errors were counted only if more than this share of the requests failed.
 
-The rate with errors and the rate without errors are then nearly the same.
+If fewer requests failed, the rate with errors and the rate without errors are nearly the same.
 """
 SHORT_S = 2.0
-"""If a load is shorter than this, a rate that is a mean of samples may differ from requests / time.
+"""A load that is shorter than this many seconds counts as short.
+
+Under a short load, a rate that is a mean of samples may differ much from requests / time.
 """
 AGREEING = 0.03
 """A rate agrees with requests / time if the two differ by less than this share of the rate."""
@@ -111,7 +112,8 @@ OTHER_SIZE = 3.0
 PER_REQUEST = ("locust", "jmeter", "gatling")
 """Tools that report a row for each kind of request in one load.
 
-Such rows are not ranked, because they are not about different subjects.
+Such rows are not ranked, because a ranking compares servers, and these rows compare the requests
+to one server.
 """
 HEADERS_BYTES = 300
 """If the sizes of two answers differ by less than this, different headers can be the reason."""
@@ -132,7 +134,11 @@ EXACT_TOOLS = ("wrk", "hey", "oha", "ab", "vegeta", "ghz", "fortio", "h2load", "
 
 
 def audit(rows: pd.DataFrame) -> Audit:
-    """Run every check on the rows that `reading.read_all` returns; return the findings."""
+    """Run the checks on the rows that `reading.read_all` returns, and return the findings.
+
+    A check is not done if no row has all columns that the check needs. The result names the checks
+    that were not done.
+    """
     found: list[Finding] = []
     not_done = []
     for key, law in laws().items():
@@ -229,9 +235,10 @@ def _slack_ms(rows: pd.DataFrame) -> pd.Series[float]:
 def _slowest_rate(rows: pd.DataFrame) -> pd.Series[float]:
     """Return a lower bound of the true rate, in requests/s.
 
-    For most tools the bound is the printed rate. The `SAMPLED_TOOLS` print a mean of samples as the
-    rate. For these tools the bound is the smaller of the printed rate and requests / time. It is
-    NaN if the number of requests is smaller than `FEW_FOR_P99`, or is unknown.
+    For most tools the bound is the printed rate. But the `SAMPLED_TOOLS` print a mean of samples as
+    the rate. For these tools the bound is the smaller of the printed rate and requests / time. If
+    the number of requests is unknown or smaller than `FEW_FOR_P99`, these tools have no bound, and
+    the result is NaN.
     """
     counted = (rows["requests"] / rows["duration_s"]).where(rows["duration_s"] > 0)
     lower = np.fmin(rows["rate"], counted)
@@ -255,8 +262,8 @@ def _least_sound(rows: pd.DataFrame) -> pd.Series[float]:
 def least_mean(rows: pd.DataFrame) -> pd.Series[float]:
     """Return a lower bound of the mean, in ms, from the known quantiles.
 
-    The bound assumes that all values between two quantiles are equal to the lower quantile. It is
-    NaN if no quantile is known.
+    The bound is the mean that would result if all values between two quantiles were equal to the
+    lower quantile. The bound is NaN if no quantile is known.
     """
     least = pd.Series(0.0, rows.index)
     above = pd.Series(1.0, rows.index)
@@ -270,8 +277,8 @@ def least_mean(rows: pd.DataFrame) -> pd.Series[float]:
 def most_mean(rows: pd.DataFrame) -> pd.Series[float]:
     """Return an upper bound of the mean, in ms, from the known quantiles and the maximum.
 
-    The bound assumes that all values between two quantiles are equal to the upper quantile. It is
-    NaN if the maximum is unknown.
+    The bound is the mean that would result if all values between two quantiles were equal to the
+    upper quantile. The bound is NaN if the maximum is unknown.
     """
     most = pd.Series(0.0, rows.index)
     above = pd.Series(1.0, rows.index)
@@ -365,9 +372,9 @@ def densest_band(rates: pd.Series[float]) -> RateBand:
     """Return the band, 1 % wide, that contains the most rates.
 
     The band's `chance` is the number of bands that were compared, times the probability that a
-    given band contains at least as many rates as this band. The probability is that of a Poisson
-    distribution. The mean of this distribution follows from the number of other rates that differ
-    by less than 10 % from the middle of the band.
+    given band contains at least as many rates as this band. This probability is computed with a
+    Poisson distribution. The mean of the distribution follows from the number of other rates that
+    differ by less than 10 % from the middle of the band.
     """
     logs = np.sort(np.log(rates.to_numpy(dtype=float)))
     ends = np.searchsorted(logs, logs + BAND, side="right")
@@ -760,4 +767,4 @@ CHECKS = {
     **{"counts": _counts, "one_rule": _one_rule, "sizes": _sizes, "levels": _levels},
     **{"missing": _missing, "duplicates": _duplicates},
 }
-"""For each law of laws.toml, by its key, the function that finds the rows that break the law."""
+"""Functions that find the rows that break a law, by the key of the law in laws.toml."""

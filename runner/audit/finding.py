@@ -174,7 +174,7 @@ class Summary:
 
 
 CHECKED = ("rate", "requests", "mean_ms", "p50_ms", "p99_ms", "max_ms", "bytes_per_s")
-"""Columns without which a row has nothing that could be checked."""
+"""If all of these columns are empty in a row, the row has nothing that could be checked."""
 
 
 def summary(found: Audit) -> Summary:

@@ -163,9 +163,9 @@ def rows_of(tables: Tables) -> pd.DataFrame:
         "max_ms": trials["latency_max_ms"],
         "cpu_pct": trials["server_cpu_mean_pct"],
         "cpu_given_pct": given_pct(tables, trials, "server"),
-        # During a slice, the kernel may refill the quota once more often than the slice has whole
-        # periods. Moreover, the slice may begin with an unused quota. So a server may use the quota
-        # of two further periods.
+        # A slice may begin in the middle of a quota's period. So the kernel may refill the quota
+        # one time more than the slice has whole periods. Moreover, the quota of the first period
+        # may still be unused. So a server may use the quota of two further periods.
         "cpu_tolerance": 2 * _quota_period_s(trials) / slice_s,
         "requests": trials["requests"],
         "duration_s": trials["duration_s"],

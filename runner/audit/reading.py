@@ -42,7 +42,7 @@ from runner.audit.formats.values import (
 from runner.model import LabError
 
 MOST_BYTES = 64 * 2**20
-"""A source may have at most this size.
+"""A source may have at most this many bytes.
 
 Only a list of single requests, such as JMeter's, may be larger, because such a list is read line by
 line.
@@ -55,7 +55,7 @@ SECURE = "https://"
 FETCH_S = 60
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 BETWEEN_DOCUMENTS = re.compile(r"[\s\x1e]*")
-"""Characters between two JSON documents: space, or the record separator of RFC 7464."""
+"""Characters between two JSON documents: white space, or the record separator of RFC 7464."""
 FIRST_OBJECT = re.compile(r"^[ \t]{0,8}[\[{]", re.M)
 COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}m")
 SINGLE_REQUESTS = {
@@ -66,7 +66,7 @@ SINGLE_REQUESTS = {
 }
 """Advice for files of single requests that cannot be audited.
 
-Such a file is recognized by the names of its fields, which are the keys.
+Each key of this dictionary contains names of fields. A file with these fields gets the advice.
 """
 
 
@@ -79,10 +79,11 @@ def read_all(
 ) -> pd.DataFrame:
     """Return the rows of all sources in one frame.
 
-    A source is a file, `-` for stdin, or an https address. `columns` is the value of `--map`: in
-    `rps=a,connections=b`, `a` and `b` are the CSV's names of two of our columns. `connections` and
-    `depth` apply to loads for which the source does not state these numbers. Raise LabError if a
-    source cannot be read, is too large, or has no known format.
+    A source is a file, `-` for stdin, or an https address. `columns` is the value of `--map`. For
+    example, `rps=a,connections=b` means that our column `rps` has the name `a` in the CSV, and that
+    our column `connections` has the name `b`. `connections` and `depth` apply to loads for which
+    the source does not state these numbers. Raise LabError if a source cannot be read, is too
+    large, or has no known format.
     """
     pairs = [part.partition("=") for part in columns.split(",") if part.strip()]
     if not all(separator and ours.strip() and theirs.strip() for ours, separator, theirs in pairs):
@@ -102,7 +103,7 @@ class Options:
     format_name: str = ""
     """The only format to try; empty to try all formats."""
     columns: Mapping[str, str] = field(default_factory=dict)
-    """The columns that `--map` names: our name of a column is the key, the CSV's name the value."""
+    """The columns that `--map` names: the CSV's name of each column, by our name of the column."""
     connections: float | None = None
     depth: float | None = None
     """Number of requests that each connection has under way at once.
@@ -159,10 +160,11 @@ class _Secure(urllib.request.HTTPRedirectHandler):
 
 
 def fetch(address: str) -> bytes:
-    """Return the content of an https address, at most one byte more than `MOST_BYTES`.
+    """Return the content of an https address, but at most `MOST_BYTES` + 1 bytes.
 
-    Follow only redirections to https. Raise LabError if the download fails, if it takes longer
-    than `FETCH_S` seconds in all, or if the server is silent for `FETCH_S` seconds.
+    The additional byte shows the caller that the content is too large. Follow only redirections to
+    https. Raise LabError if the download fails, if it takes longer than `FETCH_S` seconds in all,
+    or if the server is silent for `FETCH_S` seconds.
     """
     began = time.monotonic()
     data = bytearray()
@@ -222,7 +224,7 @@ def _completed(rows: Iterable[Row], source: str, options: Options) -> pd.DataFra
 
 
 def _text_of(data: bytes) -> str:
-    """Return the text of a file, without a terminal's codes of colours.
+    """Return the text of a file, without the control codes that colour text in a terminal.
 
     The text is read as UTF-16 if the file begins with the byte order mark of UTF-16, which
     PowerShell writes. Otherwise it is read as UTF-8.

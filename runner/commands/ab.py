@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 EXIT_CODES = {"worse": 3, "not decided": 4}
 """Exit codes, by outcome. The exit code of any other outcome is 0."""
 FAIL_ABOVE_PCT = 2.5
-"""Default of --fail-above.
+"""Default of --fail-above, in percent.
 
 A slowdown of twice this size is found reliably (docs/two-commits.md).
 """

@@ -173,8 +173,8 @@ def _claims() -> str:
 def servers_table(servers: Sequence[Server]) -> str:
     """Return the table of docs/servers.md, which has a row for each server.
 
-    Among other things, a row names the parts of the contract that the server implements, and the
-    choice that its author made (the first sentence of the server's notes).
+    Among other things, a row names the parts of the contract that the server implements. The last
+    column contains the first sentence of the server's notes, which says what the author chose.
     """
     import pandas as pd
 

@@ -2,8 +2,8 @@
 
 Most checks are a `rows.Exchange`, which states the message to send, the expected answers, and the
 expected state of the connection afterwards. Checks that need time, other clients or the database
-are functions. All checks send their requests by `client`, which counts the requests. The server's
-counters must equal this number.
+are functions. All checks send their requests by `client`, which counts the requests. The server
+must count the same number of requests.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def check_contract(
     - `pool_size` is the server's DB_POOL_SIZE.
     - `seed` is the seed of the random bodies. To send the same bodies as an earlier check, pass the
       seed of that check.
-    - `junk` is the size of each round of junk.
+    - `junk` says how many complete and how many abandoned requests each round of junk contains.
     - Inserts must work again within `recover_within_s` after an outage of the database.
     """
     target = Target(host, port)

@@ -108,9 +108,9 @@ def pipelining_rows(server: Server, seed: int) -> Rows:
 
 
 def mixed_requests(server: Server, size: int) -> list[tuple[Message, Expected]]:
-    """Return `size` requests of every kind that the server implements and counts.
+    """Return `size` requests in total, each with its expected answer.
 
-    Each request comes with its expected answer.
+    The requests take turns among the kinds of requests that the server implements and counts.
     """
     made = []
     for number in range(size):

@@ -348,7 +348,8 @@ def _try_parallel(database: DeviceDatabase, target: Target) -> Result:
             f"{len(bodies)} answers have {len(ids)} different ids and {len(uuids)} different "
             "uuids; expected a new id and uuid in each answer",
         )
-    # A bit that is equal in all 640 UUIDs is not random. Version and variant fix six bits.
+    # A bit that is equal in all 640 UUIDs is not random. Only six bits may be constant, because the
+    # version and the variant of a UUID fix six bits.
     always = ~0
     never = 0
     for uuid in uuids:

@@ -180,9 +180,10 @@ SENT = {
 
 
 def is_counting(server: Server) -> bool:
-    """True if the server counts requests: if it implements both `count` and `stats`.
+    """Return whether the server counts requests.
 
-    `count` alone is not enough, because without `stats` the answer of /count may be a constant.
+    A server counts requests if it implements both `count` and `stats`. `count` alone is not enough,
+    because without `stats` the answer of /count may be a constant.
     """
     return {"count", "stats"} <= set(server.implements)
 
@@ -214,9 +215,9 @@ def counted(target: Target, server: Server, name: str, checks: Iterable[Check]) 
     """Yield the checks, then one more check that is called `name`.
 
     The additional check compares the growth of /count with the number of requests that the other
-    checks sent. It leaves out requests that the server must not count. For a request that the
-    server may count or not, it allows both. The additional check is not done if the server has no
-    counters, or if the other checks sent no request that may be counted.
+    checks sent. This number leaves out requests that the server must not count. If the server may
+    count a request or not, the additional check allows both. The additional check is not done if
+    the server has no counters, or if the other checks sent no request that may be counted.
     """
     first: int | None = None
     with contextlib.suppress(OSError, LabError):

@@ -244,7 +244,7 @@ def _variant_named(name: object) -> bytes:
 
 
 def _percents(*numbers: str) -> bytes:
-    """Return an experiment's JSON, with a variant for each number, which is written unchanged."""
+    """Return an experiment's JSON with one variant per number; numbers are written unchanged."""
     variants = ",".join(f'{{"name":"v","allocation_percent":{number}}}' for number in numbers)
     return f'{{"name":"x","variants":[{variants}]}}'.encode()
 
@@ -368,7 +368,10 @@ A few cases suffice to show that this endpoint validates bodies in the same way.
 
 
 def experiment_rows(server: Server) -> Rows:
-    """Return the checks of every case on the experiment endpoints that the server implements."""
+    """Return the checks of the experiment endpoints that the server implements.
+
+    All cases are sent to POST /experiments, but only the cases in MD5_CASES to the MD5 endpoint.
+    """
     rows: dict[str, Exchange] = {}
     if "experiments" in server.implements:
         rows |= {f"experiments: {case.name}": case_row(PATH, case, is_echo) for case in CASES}
@@ -402,7 +405,7 @@ def case_row(path: str, case: ExperimentCase, accepts: Accepts) -> Exchange:
 
 
 def verdict(case: ExperimentCase, answer: TimedResponse, accepts: Accepts) -> bool:
-    """True if the server answered as the case expects."""
+    """Return whether the server answered as the case expects."""
     if answer.status == 400:
         return (
             case.expected != "accepted"
@@ -424,7 +427,7 @@ def echo_of(body: bytes) -> dict[str, object]:
 
 
 def is_echo(case: ExperimentCase, answer: TimedResponse, names: Collection[str] = ()) -> bool:
-    """True if the answer repeats the experiment that was sent; numbers are compared as doubles.
+    """Return whether the answer repeats the sent experiment; numbers are compared as doubles.
 
     If `names` is not empty, the experiment in the answer must have one of these names, instead of
     the name that was sent.
@@ -438,10 +441,11 @@ def is_echo(case: ExperimentCase, answer: TimedResponse, names: Collection[str] 
 
 
 def is_digest(case: ExperimentCase, answer: TimedResponse) -> bool:
-    """True if the answer's name is the MD5 of `NAME-UNIXSECONDS`.
+    """Return whether the answer's name is the MD5 of `NAME-UNIXSECONDS`.
 
-    UNIXSECONDS must lie between the time of the request and the time of the answer. One more second
-    is allowed before and after, because the server may read a coarser clock than the lab.
+    NAME is the name of the experiment that was sent. UNIXSECONDS must lie between the time of the
+    request and the time of the answer. One more second is allowed before and after, because the
+    server may read a coarser clock than the lab.
     """
     seconds = range(int(answer.sent_s) - 1, int(answer.came_s) + 2)
     texts = [f"{echo_of(case.body)['name']}-{second}".encode() for second in seconds]

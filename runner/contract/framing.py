@@ -22,7 +22,7 @@ from runner.model import Server
 SERVED_HEADERS = 64
 """Every server must accept this number of header lines.
 
-More are not required, because some frameworks accept only 96 or 100.
+The number is lower than 96, because some frameworks accept at most 96 or 100 header lines.
 """
 HUGE_HEAD_BYTES = (1 << 20) + (64 << 10)  # more than net/http's limit of 1 MiB
 HIDDEN = UNKNOWN.data  # a request hidden in a body, which the server must never answer
@@ -222,8 +222,8 @@ def post_chunks(data: bytes) -> Message:
 def _chunks_written(size: str, end: bytes = b"\r\n") -> bytes:
     """Return a body as one chunk with an unusual size line.
 
-    `size` is a format string for the length of the body. The body is padded to a length of 0xABC,
-    whose digits are letters, because the check sends sizes in capitals and in small letters.
+    `size` is a format string for the length of the body. The body is padded to 0xABC bytes. All
+    digits of this number are letters, because one check writes the size in capitals.
     """
     body = PUBLISHED_BODY.ljust(0xABC)
     return size.format(len(body)).encode() + b"\r\n" + body + b"\r\n0\r\n" + end

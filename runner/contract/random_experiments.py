@@ -168,8 +168,9 @@ class _Number(str):
 
 
 def _written(random: Random, value: object, depth: int = 0) -> str:
-    """Return the JSON of a value. Objects also get unknown fields, which are nested at most five
-    levels deep.
+    """Return the JSON of a value, in a random spelling.
+
+    Objects also get random unknown fields, which are nested at most five levels deep.
     """
     if isinstance(value, _Number):
         text = str(value)
@@ -254,7 +255,7 @@ def mutations(seed: int, size: int) -> Iterator[bytes]:
 
 
 class _OpenError(Exception):
-    """Raised for a body whose outcome the contract leaves to the server's JSON library."""
+    """Error for a body that the contract allows a server either to accept or to reject."""
 
 
 def judge(body: bytes) -> Ruling:
@@ -274,7 +275,7 @@ def judge(body: bytes) -> Ruling:
 
 def _double(text: str) -> float:
     number = float(text)
-    # JSON libraries treat numbers that are too large or too small for a double differently.
+    # If a number is too large or too small for a double, JSON libraries differ: some accept it.
     if abs(number) == float("inf") or (number == 0 and text.lower().partition("e")[0].strip("-0.")):
         raise _OpenError
     return number

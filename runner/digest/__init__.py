@@ -1,1 +1,1 @@
-"""Turn raw files into reconciled, typed tables and a verdict."""
+"""Check a run's raw files, turn them into tables, and judge what limited each trial."""

@@ -46,9 +46,10 @@ class Rules:
         return KERNEL_OTHER if in_kernel else UNKNOWN
 
     def __hash__(self) -> int:
-        """Return the object's identity as its hash.
+        """Return the object's id as the hash.
 
-        The cache of `_first` needs a hash of the rules, but mappings have no hash.
+        The cache of `_first` needs a hash of the rules, but no hash can be computed from the
+        mappings, because mappings are mutable.
         """
         return id(self)
 

@@ -18,8 +18,9 @@ from runner.verdict.limits import Limit
 def calibrate(run: RunFolder) -> Calibration:
     """Return the generators' ceilings, computed from the sealed trials of a calibration run.
 
-    A load may have trials with several servers. The ceiling of the load is the median rate of the
-    server with the highest median rate. Raise LabError if no trial is sealed.
+    A generator has a ceiling for each load: for each load model, mode and number of connections. If
+    several servers ran under a load, the ceiling is the median rate of the server with the highest
+    median rate. Raise LabError if no trial is sealed.
     """
     manifest = run.manifest()
     trials = pq.read_table(run.table("trials")).to_pandas()

@@ -1,7 +1,7 @@
-"""Make the tables of a script's load: its endpoints, its checks, and its users over time.
+"""Write the tables `endpoints`, `checks` and `users` for the loads of users' scripts.
 
-The percentiles of an endpoint are exact, because DuckDB sorts the requests of each endpoint. If
-memory is short, DuckDB sorts on disk.
+The percentiles of an endpoint are exact, because DuckDB sorts the latencies of all requests of the
+endpoint. If memory is short, DuckDB sorts on disk.
 """
 
 from __future__ import annotations
@@ -26,12 +26,16 @@ from runner.model import OTHER_ENDPOINTS, Trial, carried_percent
 from runner.store import Values, replacing
 
 MOST_ENDPOINTS = 200
-"""A trial's table has at most this many endpoints.
+"""The table of endpoints has at most this many endpoints per trial.
 
-If there are more, the last endpoint in the table stands for all rarer endpoints together.
+If the script requests more endpoints, the last endpoint in the table stands for all endpoints that
+are requested less often than the others.
 """
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99_9": 99.9}
-"""Percentiles in the tables. A percentile is null if too few requests were slower than it."""
+"""Latency percentiles in the tables, by the name that their columns contain.
+
+The column of a percentile is null if too few requests were slower than the percentile.
+"""
 
 
 @dataclass(frozen=True)
@@ -45,9 +49,12 @@ class _Load:
     first_start_ns: int
     last_end_ns: int
     slow_ms: float
-    """99th percentile of the published latency. A request that took longer than this is slow."""
+    """99th percentile of the load's latency. A request with a higher latency counts as slow."""
     has_set_up: bool = False
-    """True if setup() or teardown() sent requests, which only the view `every` contains."""
+    """True if setup() or teardown() sent requests.
+
+    The view `every` contains these requests, but the view `requests` does not.
+    """
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,7 @@ class ScriptSlice:
     checked: Mapping[int, Checked]
     first_start_ns: int
     files: Mapping[str, Path]
-    """Paths of the files with the rows, by the name of the view from which the rows come."""
+    """Path of the file that has the rows of a view, by the name of the view."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,10 @@ class _Kind:
     Requests with this label belong to this group.
     """
     columns: Sequence[Mapping[str, Any]]
-    """The values of the columns that describe each group, in the order of the groups' keys."""
+    """One mapping per group, in the order of the groups' keys.
+
+    The mapping has the values of the columns that describe the group, by the name of the column.
+    """
     view: str = "requests"
 
 
@@ -279,10 +289,11 @@ def _by_endpoint(
 
 
 def _endpoint(label: Labels, only_origin: str) -> str:
-    """Return the name of an endpoint: the method, and the name of the request or else the URL.
+    """Return the name of an endpoint: the method, followed by the name of the request.
 
-    `only_origin` is the origin that all URLs share; it is empty if the URLs have several origins.
-    The URL is written without this origin.
+    If the request has no name, the URL follows the method instead. `only_origin` is the origin that
+    all URLs of the load share, and is left out of the URL. If the URLs have several origins,
+    `only_origin` is empty.
     """
     where = label.name or label.url.removeprefix(only_origin) or "(no URL)"
     return " ".join(filter(None, (label.method, where)))

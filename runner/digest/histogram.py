@@ -1,4 +1,4 @@
-"""Mergeable latency histograms with log buckets of 1 % relative width, for k6 and wrk.
+"""Latency histograms that can be merged, with logarithmic buckets of 1 % relative width.
 
 Bucket b holds the latencies x (in us) with 1.01**b <= x < 1.01**(b + 1). Bucket 0 holds all
 latencies below 1.01 us. To merge histograms, their counts are added.
@@ -17,8 +17,8 @@ GROWTH = 1.01
 """Upper bound of a bucket divided by its lower bound.
 
 A latency of 1 us or more differs from the geometric middle of its bucket by at most the factor
-GROWTH**0.5, which is 0.499 %. So if a quantile (nearest rank) is read from a histogram as the
-middle of a bucket, the quantile is wrong by at most 0.499 %, too.
+GROWTH**0.5, which means by at most 0.499 %. A quantile (nearest rank) is read from a histogram as
+the middle of a bucket. So the quantile is wrong by at most 0.499 %, too.
 """
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 """Quantiles in the tables, by name. The name is part of a column's name (`latency_p50_ms`)."""
@@ -30,8 +30,9 @@ Floats = NDArray[np.float64]
 def bucket_index(latency_us: ArrayLike) -> Ints:
     """Return the bucket of each latency: floor(ln(us) / ln(1.01)), or 0 for latencies below 1 us.
 
-    Rounding errors of the logarithm are corrected, so that the `bucket_bounds` always enclose a
-    latency of 1 us or more. Raise ValueError for NaN, infinite or negative latencies.
+    Rounding errors of the logarithm are corrected, so that a latency of 1 us or more always lies
+    within the `bucket_bounds` of its bucket. Raise ValueError for NaN, infinite or negative
+    latencies.
     """
     values = np.asarray(latency_us, dtype=np.float64)
     if not np.all(np.isfinite(values)) or np.any(values < 0):

@@ -1,7 +1,8 @@
 """Digest a k6 file that somebody else recorded. The file becomes one trial of an imported run.
 
-The lab itself measured nothing during that load, so the generator's CPU use is unknown. The
-server's CPU use is known only if another tool sampled it, and these samples were imported, too.
+The lab itself measured nothing while the file was recorded, so the generator's CPU use is unknown.
+The server's CPU use is known only if another tool sampled the CPU use, and the tool's samples were
+imported, too.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from runner.shapes import ForTime
 from runner.store import IMPORTED_RAW, RunFolder, replacing
 from runner.verdict.evidence import Evidence
 
-SUMMARY = "k6-summary.json"  # base name of the summary beside the samples
+SUMMARY = "k6-summary.json"  # name of the file with k6's summary, in the folder of the samples
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,12 @@ class ImportedDigest:
 
 @dataclass(frozen=True)
 class _Seen:
-    """The load that the samples show, and the imported trial with that load as its cell."""
+    """The load that the samples show, and the imported trial."""
 
     load: LoadSeen | None
-    """Load that the samples show; None if the samples have no iteration."""
+    """Load that the samples show; None if the samples have no completed iteration."""
     trial: Trial
+    """The imported trial. If `load` is not None, the trial's cell has the shape of this load."""
 
 
 def cell_of(server: str) -> Cell:
@@ -93,8 +95,8 @@ def digest_imported(
 ) -> ImportedDigest:
     """Write an imported trial's parts of the tables, and return the trial's digest.
 
-    If the end of the file is missing, the part before it is digested. `progress` is called with the
-    number of bytes read so far. Raise LabError if the file is missing or was not written by k6.
+    If the end of the file is missing, the rest of the file is digested. `progress` is called with
+    the number of bytes read so far. Raise LabError if the file is missing or was not written by k6.
     """
     raw = samples_of(run.trial(trial.trial_id))
     is_csv = ".csv" in raw.name
@@ -184,7 +186,10 @@ def _write_watched(run: RunFolder, trial: Trial, watched: Watched, is_csv: bool)
 
 
 def _without_requests(trial: Trial, tally: Tally) -> ImportedDigest:
-    """Return the digest of a file without HTTP requests. Its trial will appear in no figure."""
+    """Return the digest of a file without HTTP requests.
+
+    The digest has no metrics, and the check of HAS_REQUESTS fails.
+    """
     own = [name for name in tally.points if name not in UNWATCHED]
     words = ", ".join(f"{name} ({tally.points[name]:,})" for name in sorted(own)[:8])
     said = (
@@ -221,7 +226,7 @@ def _stated(run: RunFolder, trial: Trial) -> StatedByK6:
 
 
 def _checks_counted(points: RequestNumbers) -> tuple[int, int]:
-    """Return the number of the script's checks that passed, and the number that failed."""
+    """Return the number of times that a check of the script passed, and that a check failed."""
     results = points.checked.values()
     return sum(each.passes for each in results), sum(each.fails for each in results)
 

@@ -1,8 +1,9 @@
-"""CPU and memory that another tool sampled during an imported load.
+"""The server's CPU use and memory during an imported load, as another tool sampled them.
 
-The tool may have another clock than the load, so the times of the tool's samples are converted to
-the clock of the load. Each row of the raw file has the CPU time that the server had used up to the
-time of the row. The raw file of a trial that the lab measured has the same form.
+The tool's clock may differ from the clock of the load generator, so the times of the tool's samples
+are converted to the clock of the load generator. Each row of the raw file has the CPU time that the
+server had used up to the time of the row. If the lab itself measures a trial, the raw file has the
+same form.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The invariants: what must be true of a trial's numbers.
 
 A trial that breaks an invariant fails or is repeated (`IF_BROKEN`). `reconcile.py` checks the
-invariants. `bench list --invariants` prints them as the table in docs/method.md.
+invariants. `bench list --invariants` prints the table of invariants that docs/method.md contains.
 """
 
 from collections.abc import Callable
@@ -19,13 +19,14 @@ k6 adds up durations in nanoseconds, but prints them in milliseconds as floats.
 MIN_COVERAGE = 0.99
 MOST_IDLE = 0.005  # highest CPU use of a server that counts as idle, as a share of a core
 SETTLED_S = 0.1
-"""For this time at the start of a load, a generator may run on CPUs that it was not given.
+"""Until this many seconds after the start of a load, a generator may run on CPUs that it was not
+given.
 
-The program taskset starts the generator. Until taskset has set the generator's CPUs, it may run on
-any CPU.
+The generator's process begins as the program taskset. Until taskset has set the CPUs of the
+process, the process may run on any CPU.
 """
 MAX_LATE = 0.2
-"""Up to this share of the probe's requests may be sent late because the probe itself was slow.
+"""The probe may send at most this share of its requests late by its own fault.
 
 The largest share observed so far was 3 %, on a machine from which the hypervisor took CPU time.
 """
@@ -36,10 +37,10 @@ wrk connects once to test the address (wrk.resolve in wrk.lua). The lab connects
 number of accepted connections, and keeps one connection to /stats during the load.
 """
 STRANGERS = 20
-"""Up to this number of connections may belong to other programs in the network namespace.
+"""Up to this many connections of other programs are allowed, if the kernel counts the connections.
 
-This is allowed only if the server does not count its connections, so that the kernel's count is
-used. The kernel's count also includes the connections of other programs.
+The kernel's count is used only if the server does not count its connections. The kernel counts the
+connections of all programs in the network namespace, so some may belong to other programs.
 """
 LITTLE_TOLERANCE = 0.05
 LONG = 5.0
@@ -49,11 +50,11 @@ a mean iteration.
 In a shorter steady time, some users would still be starting.
 """
 CPU_TOLERANCE = 1.02
-"""A program may seem to use up to this many times the CPU time that its CPUs offered during the
-load.
+"""The measured CPU time of a program may be up to this many times the CPU time that the program's
+CPUs offered during the load.
 
-The kernel counts CPU time in ticks, and two of the counted ticks may lie outside the load. Two
-ticks are a noticeable share of a short load.
+The kernel counts CPU time in ticks, and two of the counted ticks may lie outside the load. In a
+short load, two ticks are a noticeable share of the time.
 """
 STEPPED_S = 0.05
 """During a load, the difference between wall clock and monotonic clock may change by this many
@@ -70,10 +71,11 @@ TOGETHER = 0.9
 longest-running generator runs.
 """
 APART_NS = 150_000_000
-"""A load that breaks the rule of TOGETHER is still accepted if the time for which all generators
-ran together is at most this much shorter than the time of the longest-running generator.
+"""A tolerance for short loads, which may break the rule of TOGETHER.
 
-Programs take tens of milliseconds to start and to end, which is a large share of a short load.
+The time for which all generators run together may always be up to this many nanoseconds shorter
+than the time for which the longest-running generator runs. Programs take tens of milliseconds to
+start and to end, which is a large share of a short load.
 """
 UNDER_WAY = 0.5
 """On average, at least this share of wrk's connections must have a request under way.
@@ -88,9 +90,9 @@ A smaller drift does no harm, because the clocks are used only to match the seco
 the seconds of another host. No latency depends on the clocks.
 """
 SILENT_S = 3.0
-"""During a load, a host may send no sign of life for at most this time.
+"""During a load, a host may be silent for at most this many seconds.
 
-Every host sends a sign of life once a second.
+A host that works sends a sign of life once a second.
 """
 
 IF_BROKEN = {
@@ -101,7 +103,7 @@ IF_BROKEN = {
     ),
     Blame.MACHINE: "is repeated, whatever else failed",
 }
-"""Says for each blame what happens to a trial that breaks an invariant with this blame."""
+"""Texts that say what happens to a trial that breaks an invariant, by the invariant's blame."""
 
 
 def _every_generator(_: Traits) -> bool:
@@ -159,7 +161,7 @@ class Rule:
 
 
 class Invariant(Enum):
-    """An invariant. The method `check` returns the result of one trial."""
+    """An invariant. The method `check` states whether a trial keeps the invariant."""
 
     HAS_REQUESTS = Rule(
         "1 the samples have HTTP requests",
@@ -425,13 +427,14 @@ class Invariant(Enum):
         return [tool for tool, traits in TRAITS.items() if self.value.generators(traits)]
 
     def is_asked_of(self, tool: Tool) -> bool:
-        """True if the invariant applies to the loads of a generator."""
+        """True if the invariant applies to the loads of the generator `tool`."""
         return self.value.generators(TRAITS[tool])
 
     def check(self, ok: bool, detail: str) -> Check:
-        """Return the check of the invariant for one trial.
+        """Return a Check that says whether a trial keeps the invariant.
 
-        `detail` has the numbers that were compared.
+        `ok` is True if the trial keeps the invariant, and `detail` is a text with the numbers that
+        were compared.
         """
         return Check(self.check_name, ok, detail, self.value.blame)
 

@@ -9,7 +9,7 @@ The module relies on these facts of k6's source (lib/netext/httpext/tracer.go, w
 - `time` is the end of the request, in wall-clock time.
 - `http_req_blocked` is the time from asking for a connection until k6 has the connection, so it
   contains `http_req_connecting` and `http_req_tls_handshaking`.
-- `http_req_duration` = sending + waiting + receiving. It begins when connecting ends.
+- `http_req_duration` = sending + waiting + receiving. This duration begins after connecting.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ from runner.model import JsonObject, LabError, carried_percent
 from runner.store import read_json, replacing
 
 CLOSED_SHARE = 0.99
-"""If at least this share of the requests opened a connection, the mode is `close`.
+"""If connections are not kept, and at least this share of the requests opened a connection, the
+mode is `close`. Otherwise it is `mixed`.
 
-The limit is less than 1, because k6 reports no connecting time for a request whose connection could
+The share is less than 1, because k6 reports no connecting time for a request whose connection could
 not be opened.
 """
 SETTLED = 0.1
@@ -84,7 +85,7 @@ TREND = {
     },
     "max": "max",
 }
-"""Mapping from the lab's name of a trend's statistic to the statistic's name in k6's summary."""
+"""Names of the statistics of a duration in k6's summary, by the lab's names of the statistics."""
 OF_ONE_GENERATOR = (
     *("labelling", "checked", "thresholds", "kinds"),
     *("first_drop_ns", "last_drop_ns"),
@@ -98,7 +99,7 @@ FIRST_BYTE = ("p50", "p99")
 """The percentiles of the time to the first byte that the tables contain."""
 SORTED_DURATIONS = "duration_ms_of_requests"
 """Name by which `quantiles_of` finds the sorted values of http_req_duration."""
-Trend = Mapping[str, float]  # known statistics of one trend, in ms
+Trend = Mapping[str, float]  # statistics in ms, by the lab's names; unknown ones are left out
 
 
 class NoRequestsError(LabError):
@@ -107,9 +108,10 @@ class NoRequestsError(LabError):
 
 @dataclass(frozen=True)
 class Steady:
-    """The steady time of a load.
+    """Numbers of the steady time of a load.
 
-    It begins when a tenth of the load is over, and ends when the last iteration begins.
+    The steady time begins when a tenth of the load is over, and ends when the last iteration
+    begins.
     """
 
     seconds: float
@@ -138,13 +140,13 @@ class RequestNumbers(Tally):
     script_runs: int
     """Number of data_sent points.
 
-    k6 writes such a point at the end of each iteration, even of an interrupted iteration. It also
-    writes one for setup() and one for teardown().
+    k6 writes such a point at the end of each iteration, even of an interrupted iteration. k6 also
+    writes one such point for setup() and one for teardown().
     """
     first_start_ns: int
-    """Wall-clock time when the load began.
+    """Wall-clock time when the first request of the load began.
 
-    It is the minimum of end - duration - max(blocked, connecting + tls) over all requests.
+    The time when a request began is end - duration - max(blocked, connecting + tls).
     """
     last_end_ns: int
     durations: Trend
@@ -159,17 +161,22 @@ class RequestNumbers(Tally):
     worst_residual_ms: float  # largest |sending + waiting + receiving - duration|
     iteration_max_ms: float  # largest iteration_duration; 0 without a completed iteration
     steady: Steady | None
-    """Numbers of the steady time of the load; None without a completed iteration."""
+    """Numbers of the steady time of the load.
+
+    None if the load has no steady time, for example if no iteration was completed.
+    """
     blocked: int = 0  # requests that k6 did not send, because their host or port was not allowed
     other_ports: tuple[PortUse, ...] = ()
-    """The use of each other port to which k6 sent requests, in the order of the ports.
+    """Counts of the requests to each port other than the server's port, by ascending port.
 
-    The latency statistics do not include requests to other ports, except for `all_durations`.
+    Of the latency statistics, only `all_durations` includes these requests.
     """
     all_durations: Trend | None = None
-    """Statistics like `durations`, but including the requests to other ports.
+    """Statistics of http_req_duration over all requests of the script.
 
-    None if there were no requests to other ports.
+    `durations` leaves out requests to ports other than the server's port, and may leave out the
+    requests of setup() and teardown(). These statistics include all of them. The value is None if
+    `durations` leaves out no request.
     """
     proto: str | None = None
     """HTTP versions of the answers, the most frequent version first.
@@ -181,7 +188,7 @@ class RequestNumbers(Tally):
     mode: str = "keepalive"
     """Observed use of connections: `keepalive`, `close` or `mixed`.
 
-    It may differ from the mode that the load asked for.
+    The observed use may differ from the mode that the lab requested for the load.
     """
     answered_by_end: int = 0
     """Number of responses received by the planned end of the load.
@@ -218,7 +225,7 @@ def digest_requests(
       are no paths, no table is written.
     - `mode` is the requested use of connections, and `held` is the number of connections that the
       load may hold. `mode_of` derives the observed mode from `mode`, `held` and the requests.
-    - `window_s` is the planned duration of an open load. It begins with the first request.
+    - `window_s` is the planned duration of an open load, counted from the first request.
     - `spool` is the function that reads the raw file. Each generator other than k6 has its own
       function.
     - `look` is called so that the caller can read more from the views of `_open_spool`. If the file
@@ -267,11 +274,11 @@ def spool_together(
     threads: int = 2,
     salvage: bool = False,
 ) -> Tally:
-    """Spool the raw files of several generators, each into a folder of its own.
+    """Spool the raw files of several generators, each into its own folder within `folder`.
 
-    Return a Tally with the sums of the files' counts. `further` holds the files other than `raw`,
-    each with the number of nanoseconds to add to the file's times to convert them to the wall clock
-    of `raw`.
+    Return a Tally with the sums of the files' counts. `raw` is the file of the first generator.
+    `further` holds the other files, each with a number of nanoseconds. This number is added to the
+    times in the file, to convert these times to the wall clock of the first generator's host.
     """
     whole = Tally()
     for number, (path, behind_ns) in enumerate([(raw, 0), *further], start=1):
@@ -312,10 +319,11 @@ def mode_of(asked: str, opened: int, connected: int, held: int | None) -> str:
     """Return the observed use of a load's connections: `keepalive`, `close` or `mixed`.
 
     `opened` is the number of requests that opened a connection, and `connected` is the number of
-    requests that had a new or a reused connection. If connections are reused, each user opens a
-    connection only for the user's first request, so the load opens at most `held` connections. If
-    the load opens more connections, the generator or the server closed some. If `held` is None,
-    return `asked`.
+    requests that had a new or a reused connection. If connections are reused, a user opens
+    connections only for the user's first requests, so the load opens at most `held` connections. If
+    the load opens more connections, the generator or the server closed some connections. The mode
+    is then `close` if nearly all requests opened a connection, and `mixed` otherwise. If `held` is
+    None, return `asked`.
     """
     if held is None:
         return asked
@@ -346,9 +354,9 @@ def connect(folder: Path, memory_mb: int, threads: int) -> duckdb.DuckDBPyConnec
 
 
 def _by_generator(spool: Path, name: str) -> list[str]:
-    """Return the paths of the files that a view reads.
+    """Return the paths of all files NAME.parquet below `spool`, where NAME is `name`.
 
-    There is one file per generator, in the order of the generators' numbers.
+    Each generator has one such file. The paths are in the order of the generators' numbers.
     """
     return sorted(map(str, spool.rglob(f"{name}.parquet")))
 
@@ -473,7 +481,10 @@ def _protocol(database: duckdb.DuckDBPyConnection, tally: Tally, name: str) -> s
 
 
 def _other_ports(database: duckdb.DuckDBPyConnection) -> tuple[PortUse, ...]:
-    """Return the use of each port other than the server's, without requests that k6 blocked."""
+    """Return counts of the requests to each port other than the server's port.
+
+    Requests that k6 blocked are not counted.
+    """
     given = {"blocked": BLOCKED, "set_up": SET_UP_PORT}
     found = database.sql(_OTHER_PORTS, params=given).to_arrow_table().to_pylist()
     return tuple(PortUse(**each) for each in found)
@@ -500,9 +511,10 @@ def _statistics(database: duckdb.DuckDBPyConnection, column: str, of: str = "req
 def _tail_ms(
     database: duckdb.DuckDBPyConnection, published: str, percent: float | None
 ) -> float | None:
-    """Return the highest percentile of the published latency that the sample size supports.
+    """Return a percentile, in ms, of the latency in the column `published`.
 
-    Return None if there are too few requests even for the median.
+    `percent` is the highest percentile that the number of requests supports. If it is None, because
+    there are too few requests even for the median, return None.
     """
     if percent is None:
         return None
@@ -560,14 +572,15 @@ _STEADY = """
 
 
 def steady_state(database: duckdb.DuckDBPyConnection) -> Steady | None:
-    """Return the steady part of a load, from the rows of `iterations` in any order.
+    """Return numbers of a load's steady time, from the rows of the view `iterations`.
 
-    Return None if the load has no steady part.
+    The rows may be in any order. Return None if the load has no steady time.
 
-    Little's law: in a steady state, the mean number of requests under way is their rate times the
-    mean time of a request (J. D. C. Little, A Proof for the Queuing Formula L = lambda W,
-    Operations Research 9, 1961). In a closed loop without think time, every user always has a
-    request under way. So the mean response time is the number of users divided by the throughput.
+    The numbers serve to check Little's law: in a steady state, the mean number of requests under
+    way is the rate of the requests times the mean time of a request (J. D. C. Little, A Proof for
+    the Queuing Formula L = lambda W, Operations Research 9, 1961). In a closed loop without think
+    time, every user always has a request under way. So the mean number of requests under way is the
+    number of users, and the mean response time is the number of users divided by the throughput.
     """
     ((seconds, under_way_s, mean_ms),) = database.sql(
         _STEADY, params={"settled": SETTLED}
@@ -662,10 +675,16 @@ class GeneratorSummary:
     rps: float  # requests/s, as the generator computed the rate; 0 without requests
     http_req_duration: Trend = field(default_factory=dict)  # empty without requests
     checks: int = 0
-    """Number of results of the script's checks; `checks_failed` is the number of failures."""
+    """Number of times that a check of the script passed or failed.
+
+    `checks_failed` is the number of times that a check failed.
+    """
     checks_failed: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
-    """Further counts, by name. `Tally.points` has the counts of the same names from the samples."""
+    """Further counts in the summary, by name.
+
+    `Tally.points` has counts with the same names, which were made from the samples.
+    """
 
 
 def read_summary(path: Path) -> GeneratorSummary:

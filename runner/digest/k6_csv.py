@@ -23,13 +23,13 @@ TAGS = (
     *("status", "error_code", "method", "name", "url", "group", "scenario", "check"),
     *("expected_response", "proto"),
 )
-"""Tags of a point that the lab reads. k6 may write further tags, which are ignored."""
+"""Tags that the lab reads from a CSV file. Further tags that k6 may write are ignored."""
 _FIRST = ("metric_name", "timestamp", "metric_value")
 _SEPARATOR = "\x1f"
 _UNITS = {10: 1_000_000_000, 13: 1_000_000, 16: 1_000, 19: 1}
-"""Length in ns of the unit in which a time since the epoch is written, by the number of digits.
+"""Length in ns of the unit of a time since the epoch, by the number of the time's digits.
 
-A time with 10 digits, for example, is written in seconds.
+For example, a time with 10 digits is in seconds, so the length is 1,000,000,000 ns.
 """
 
 
@@ -102,13 +102,16 @@ class _Reader:
 
 
 def _tags(names: Sequence[str], joined: str) -> dict[str, str]:
-    """Return the tags of a point, without tags whose value is empty."""
+    """Return the tags of a point; leave out tags whose value is empty.
+
+    `joined` is a text with the values of the tags `names`, joined by _SEPARATOR.
+    """
     values = joined.split(_SEPARATOR)
     return {name: value for name, value in zip(names, values, strict=True) if value}
 
 
 def _times_ns(texts: pa.ChunkedArray) -> NDArray[np.int64]:
-    """Return times in ns; raise ValueError for a format that k6 does not write."""
+    """Return times in ns since the epoch; raise ValueError for a format that k6 does not write."""
     sample = texts[0].as_py()
     if unit := _UNITS.get(len(sample)) if sample.isdigit() else None:
         return np.asarray(texts.cast(pa.int64()).to_numpy()) * unit
@@ -116,7 +119,7 @@ def _times_ns(texts: pa.ChunkedArray) -> NDArray[np.int64]:
 
 
 def _distinct(texts: pa.ChunkedArray) -> tuple[list[str], NDArray[np.int32]]:
-    """Return the distinct texts, and the index of each text among them."""
+    """Return the distinct texts, and the index of each given text in the distinct texts."""
     found = pa.concat_arrays(texts.chunks).dictionary_encode()
     return found.dictionary.to_pylist(), found.indices.to_numpy()
 

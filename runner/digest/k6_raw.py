@@ -11,12 +11,12 @@ point in the same form:
 
 Every part of such a line is checked: value and time must be valid, and name and tags must be JSON.
 A text that occurs several times in a block is parsed only once. A line in any other form is parsed
-with Python's json. If such a line is a valid point, it is rewritten in k6's form. Otherwise the
-fault of the line is reported.
+with Python's json. If such a line is a valid point, the line is rewritten in the form above. A line
+that declares a metric is also valid. Any other line is reported as a fault.
 
-k6 writes all points of a request together, so the points of two requests are never mixed. If only
-the points with a metric of REQUEST_METRICS are considered, their metrics must therefore repeat in
-exactly the order of REQUEST_METRICS. Any other order is reported as damage.
+k6 writes the points of a request one after the other, and does not mix them with the points of
+another request. Therefore the points whose metric is in REQUEST_METRICS must have these metrics in
+exactly the order of REQUEST_METRICS, request after request. Any other order is reported as damage.
 """
 
 from __future__ import annotations
@@ -168,12 +168,12 @@ class Tally:
     lines: int = 0
     requests: int = 0  # requests to the server
     elsewhere: int = 0  # requests that are in elsewhere.parquet instead of requests.parquet
-    set_up: int = 0  # those requests in `elsewhere` that setup() and teardown() sent
+    set_up: int = 0  # requests of setup() and teardown() that are counted in `elsewhere`, too
     unnamed: int = 0  # requests that are counted in `requests` although their port is unknown
     iterations: int = 0
     dropped_iterations: int = 0
     late: int = 0
-    """Requests that the generator sent late; always 0 for k6."""
+    """Number of requests that the generator sent late; always 0 for k6."""
     lines_lost: int = 0
     """Number of lines that were read but not used, because the end of the file is missing.
 
@@ -330,7 +330,7 @@ def _writers(
 ) -> dict[str, GroupWriter]:
     """Open the files of a spool, and return a writer for each file.
 
-    The keys of the result are the keys of `Rows`. `stack` closes the files.
+    The keys of the result are the names of the files, without `.parquet`. `stack` closes the files.
     """
     schemas = {"requests": LABELLED, "users": USERS, "iterations": ITERATIONS}
     if has_others:
@@ -640,7 +640,7 @@ def _taken_apart(block: bytes, *, rewritten: bool = False) -> _Apart:
 
 
 def _behind_name(block: bytes, name: Ints, ends: Ints) -> tuple[Ints, Ints]:
-    """Return the offsets where the name of each line ends, and where the time of the line begins.
+    """Return two offsets for each line: where the metric's name ends, and where the time begins.
 
     If a line is not in k6's form, both offsets are the end of the line.
     """
@@ -654,7 +654,7 @@ def _behind_name(block: bytes, name: Ints, ends: Ints) -> tuple[Ints, Ints]:
 
 @lru_cache(maxsize=4096)
 def _tags_in(text: str) -> Tags:
-    """Return the tags in a JSON object; raise ValueError if the text is another value."""
+    """Return the tags in the text of a JSON object; raise ValueError for any other text."""
     known = json.loads(text)
     if not isinstance(known, dict):
         raise ValueError("tags are an object")
@@ -663,7 +663,7 @@ def _tags_in(text: str) -> Tags:
 
 @dataclass(frozen=True)
 class Tags:
-    """The tags of a point, and the values that the tables keep of them."""
+    """The tags of a point, and the values that are derived from the tags."""
 
     known: Mapping[str, Any]
     status: int
@@ -677,7 +677,7 @@ class Tags:
 
 
 def tags_of(known: Mapping[str, Any]) -> Tags:
-    """Return the tags of a point."""
+    """Return the tags of a point, with the values that are derived from the tags."""
     return Tags(
         known,
         status=_code(str(known.get("status", ""))),
@@ -703,8 +703,8 @@ def _port(url: str) -> int:
         return NO_PORT
 
 
-# The type is unsigned. So for a character below "0", the difference wraps round to more than 200,
-# and the character does not count as a digit.
+# The type uint8 has no negative numbers. So for a character below "0", the difference wraps round
+# to more than 200, and the character does not count as a digit.
 def _is_digit(characters: NDArray[np.uint8]) -> NDArray[np.bool_]:
     return np.asarray(characters - np.uint8(ord("0")) < 10)
 
@@ -730,7 +730,7 @@ def _values(of_texts: pa.Array, kind: str) -> NDArray[Any]:
 
 
 def _distinct(texts: pa.StringArray) -> tuple[list[str], NDArray[np.int32]]:
-    """Return the distinct texts, and the index of each text among them."""
+    """Return the distinct texts, and the index of each given text in the distinct texts."""
     found = texts.dictionary_encode()
     return found.dictionary.to_pylist(), _values(found.indices, "i4")
 
@@ -770,7 +770,7 @@ POINT = np.dtype(
 """A single point.
 
 `metric` is an index of KNOWN. `line` is the number of the line within its block, from 0.
-`_Pairing.add` converts it to the number of the line within the file, from 1.
+`_Pairing.add` converts this number to the number of the line within the file, from 1.
 """
 Singles = NDArray[np.void]
 """An array of single points, in the form of POINT."""
@@ -782,7 +782,7 @@ _DROPPED = _NUMBERS["dropped_iterations"]
 
 @dataclass(frozen=True, eq=False)
 class _Requests:
-    """Requests with all of their points, as columns with one value per request."""
+    """Requests of which all points were read, as columns with one value per request."""
 
     end_ns: NDArray[np.int64]
     durations_ms: NDArray[np.float64]
@@ -793,7 +793,7 @@ class _Requests:
     """The values of _KEPT for each request, derived from the tags of the request's first point."""
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
-        """Return a row per request; `schema` is LABELLED or ELSEWHERE."""
+        """Return one row per request, with the columns of `schema`: LABELLED or ELSEWHERE."""
         tags = [self.kept[name] for name in ("status", "error_code", "label", "port")]
         return _batch([self.end_ns, *self.durations_ms, *tags][: len(schema)], schema)
 
@@ -861,9 +861,9 @@ class _Picked:
     before: Singles
     """Points of a request whose first points are in an earlier block."""
     following: Singles
-    """An array with at most one of the block's points of request metrics.
+    """An array with the first of the block's points of request metrics that is not in `before`.
 
-    This is the first point that `before` lacks. If `before` lacks none, the array is empty.
+    If `before` has all points of request metrics, the array is empty.
     """
     requests: _Requests
     after: Singles
@@ -929,8 +929,8 @@ def _picked(block: Block, behind_ns: int) -> _Picked:
 def _batch(columns: Sequence[NDArray[Any]], schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch of rows from NumPy columns that have the types of `schema`.
 
-    Arrow gets the columns as buffers, because its own conversion takes longer if there are few
-    rows.
+    Arrow gets the columns as buffers, because Arrow's own conversion of NumPy columns takes longer
+    if there are few rows.
     """
     arrays = []
     for column, kind in zip(columns, schema.types, strict=True):
@@ -1059,7 +1059,8 @@ class _Pairing:
     def _note_announced(self, announced: Sequence[Announced]) -> None:
         """Store the kinds and thresholds of metrics in the tally.
 
-        From now on, keep the points of each metric that has thresholds.
+        If there is a Watch, make the Watch keep the points of each metric that has thresholds, from
+        now on.
         """
         for each in announced:
             self.tally.kinds[each.metric] = each.kind

@@ -1,8 +1,8 @@
-"""Label the points of k6: the endpoint, group and scenario of a request, and the name of a check.
+"""Give each point of k6 a label: a request's endpoint, group and scenario, or the name of a check.
 
-If the script gives a request a name, the request's tag `name` has this name, and the name is the
-endpoint. Otherwise k6 sets the tag to the URL. The endpoint is then the URL, in which `{id}` stands
-for each identifier.
+If the script gives a request a name, k6 writes this name into the request's tag `name`, and the
+lab uses the name as the endpoint. Otherwise k6 writes the URL into the tag. The lab then uses the
+URL as the endpoint, with `{id}` in place of each identifier.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from runner.model import OTHER_ENDPOINTS
 
 MOST_LABELS = 5_000
-"""At most about this many labels of a load are kept.
+"""A load has at most about this many different labels.
 
-Points with any further label get the label OTHER.
+If the points need more labels, points with any further label get the label OTHER instead.
 """
 MOST_URLS = 100_000
 """The lab counts the different URLs of a label, but stops counting at about this number."""
@@ -30,7 +30,10 @@ LONGEST = 300  # names are cut off after this number of characters
 _KEPT_TAGS = ("method", "group", "scenario", "proto", "tls_version")
 _UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 _ID = re.compile(rf"\d+|{_UUID}|(?=[0-9a-fA-F]*\d)[0-9a-fA-F]{{16,}}|(?=\S*\d)[A-Za-z0-9_-]{{22,}}")
-"""Segments of a path that identify one object: numbers, UUIDs, hashes and long tokens."""
+"""Pattern of a segment of a URL's path that identifies an object.
+
+Such a segment is a number, a UUID, a hash or a long token.
+"""
 
 
 @dataclass(frozen=True)
@@ -77,14 +80,18 @@ class Labelling:
     _urls: dict[int, set[int]] = field(default_factory=dict)
 
     def number(self, label: Labels, url: str) -> int:
-        """Return the number of a point's label, and count the point's URL unless it is empty."""
+        """Return the number of a point's label, and count the URL unless the URL is empty."""
         number = self._add(label)
         if url:
             self._count(number, {hash(url)})
         return number
 
     def numbers_of(self, others: Labelling) -> NDArray[np.int32]:
-        """Add the labels and URLs of `others`, and return each label's number in this object."""
+        """Add the labels and URLs of `others` to this Labelling.
+
+        Return the number that each label of `others` has in this Labelling, in the order of the
+        labels in `others`.
+        """
         numbers = [self._add(each) for each in others.labels]
         for number, label in zip(numbers, range(len(numbers)), strict=True):
             self._count(number, others._urls.get(label, set()))
@@ -161,7 +168,7 @@ def collapsed(url: str) -> str:
 
 @dataclass(frozen=True)
 class Announced:
-    """The facts about a metric in the line with which k6 declares the metric."""
+    """Facts about a metric, from the line with which k6 declares the metric."""
 
     metric: str
     kind: str
@@ -171,7 +178,7 @@ class Announced:
 
 
 def announced_in(line: bytes) -> Announced | None:
-    """Return the metric that a line declares; None for any other line."""
+    """Return the facts about the metric that a line declares; None if it declares no metric."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):

@@ -17,30 +17,32 @@ from runner.model import setting_text, short_number
 from runner.shapes import ForTime, LoadModel, Shape, Steps
 
 ARRIVALS = 3.0
-"""Mean number of iterations that begin in a window.
+"""The load is divided into windows of time, so that on average this many iterations begin in each.
 
-The load is divided into windows of time. If the number of iterations that begin in a window hardly
-changes from window to window, the iterations began at even intervals. The mean number is small, so
-that the windows would differ visibly if iterations began at random times.
+If the number of iterations that begin in a window hardly changes from window to window, the
+iterations began at even intervals. The mean number is small, so that the windows would differ
+visibly if iterations began at random times.
 """
 LATE_S = 0.005
 """k6 may begin an iteration late by up to this time, even under a light load."""
 LEAST_WINDOW_S = 0.02
-"""The windows of ARRIVALS are at least this long.
+"""The windows in which ARRIVALS iterations begin on average are at least this long.
 
-They must be longer than the few milliseconds by which k6 may begin an iteration late.
+The windows must be longer than the few milliseconds by which k6 may begin an iteration late.
 """
 MOST_WINDOWS = 1_000_000
 UNEVEN = 1.5
-"""A window is even if about as many iterations begin in this window as in its two neighbours.
+"""Allowed difference, in iterations, between a window of a load and the two windows beside it.
 
-The number of iterations may deviate by at most UNEVEN from the mean of the two neighbours.
+A window is called even if the number of iterations that begin in the window differs by at most
+UNEVEN from the mean number in the two windows beside it. A window is also called even if the
+difference is at most UNEVEN_SHARE of this mean number.
 """
 UNEVEN_SHARE = 0.1
-"""A limit like UNEVEN, but as a share of the mean of a window's two neighbours.
+"""Allowed difference between a window and the two windows beside it, as a share of their mean.
 
-A window is even if it keeps at least one of the two limits. If many iterations begin in a window,
-UNEVEN_SHARE allows a larger deviation than UNEVEN.
+UNEVEN limits the same difference. If many iterations begin in a window, UNEVEN_SHARE allows a
+larger difference than UNEVEN.
 """
 EVEN = 0.75
 """If at least this share of the windows is even, the iterations began at planned times.
@@ -54,15 +56,17 @@ dropped iterations.
 In an open load the share is lower, because some users wait for the next planned time.
 """
 FEW_BUSY = 0.5
-"""If never more than this share of the allocated users ran an iteration at once, the load is open.
+"""If the users that run an iteration are always fewer than this share of the allocated users, the
+load is open.
 
-k6 allocates spare users only for open loads. This rule is used only if all times in the file are
-whole seconds, which do not show how evenly iterations begin.
+The reason is that k6 allocates spare users only for open loads. This rule is used only if all times
+in the file are whole seconds, because such times do not show how evenly iterations begin.
 """
 ENDING = 0.05
-"""If k6 drops iterations only in this last share of a load, the load need not have been open.
+"""If k6 drops an iteration before this last share of a load, the load is open.
 
-At the end of a load, k6 may drop iterations only because no time is left for them.
+Iterations that k6 drops later do not show this, because at the end of a load k6 may drop iterations
+for the reason that no time is left for them.
 """
 CONSTANT = 0.9
 """The number of users is constant if it is at its maximum in at least this share of the seconds."""
@@ -95,8 +99,8 @@ class LoadSeen:
     rate_rps: float
     """Mean number of iterations per second.
 
-    In a closed load, only completed iterations count. In an open load, iterations that k6 dropped
-    count, too.
+    In a closed load, only completed iterations are counted. In an open load, iterations that k6
+    dropped are counted, too.
     """
     first_rps: float
     """Iterations that began per second in the first tenth of the load."""
@@ -167,7 +171,7 @@ class LoadSeen:
         """Return a sentence that says how much of the mean response time can be waiting at most.
 
         Waiting means that a request waits behind requests of other users. Return no sentence if the
-        number of users changed, or if a rate or duration is unknown.
+        number of users changed, or if the rate or the duration of the fastest requests is unknown.
         """
         if not self.constant_users or not self.rate_rps or math.isnan(self.fastest_ms):
             return ()

@@ -64,15 +64,15 @@ PROTOCOLS = ("proto", "tls_version")
 """Metrics with the names of the protocols (HTTP and TLS) that a load's answers used."""
 UNCOUNTED = Counters(None, None, None)
 K6_TABLES = {"requests": "t_s", "latency": "second", "throughput": "t_s"}
-"""The tables that are made from a raw file with every request.
+"""Mapping from a table's name to the name of the table's column that has times.
 
-The value for each table is the name of the table's column of times.
+These tables are made from a raw file that has every request.
 """
 Metrics = dict[str, Any]
 Raw = Callable[..., Path]
-"""Function that returns the path of a load's raw file.
+"""Function that gets a file's base name and a generator's number, and returns the file's path.
 
-Its arguments are the file's base name and the generator's number.
+The file is a raw file of one load.
 """
 
 
@@ -170,7 +170,11 @@ def _first_byte(known: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def _tail(percent: float | None, ms: float | None) -> dict[str, float | None]:
-    """Return the columns of trials.parquet for the highest percentile that a load supports."""
+    """Return the columns of trials.parquet about the highest percentile of a load's latency.
+
+    `percent` is the highest percentile that the number of requests supports, and `ms` is the
+    latency at this percentile.
+    """
     return {"latency_tail_percent": percent, "latency_tail_ms": ms}
 
 
@@ -205,9 +209,9 @@ def read_load(
     """Read the raw files of one load, write the load's parts of the tables, and check invariants.
 
     The load is the slice with the number `number`, counted from 1. If the trial has no slices,
-    `number` is 1. `measurement` and `probe` are those of this load only. With `salvage`, the end of
-    k6's samples may be missing, and no invariant is checked. Raise LabError if a file is missing or
-    corrupt.
+    `number` is 1. `measurement` and `probe` have only the data of this load. With `salvage`, the
+    end of k6's samples may be missing, and no invariant is checked. Raise LabError if a file is
+    missing or corrupt.
     """
     folder = run.trial(trial.trial_id)
     cell = trial.cell.slice(number)
@@ -235,7 +239,9 @@ def read_load(
     digest = partial(digest_requests, raw(files.samples), tables, **given, held=held, look=look)
     spool = files.spool(raw, cell, measurement, salvage)
     whole = points = digest(spool=spool)
-    if cell.lead_s:  # the metrics exclude requests of the lead, but the invariants do not
+    # The metrics exclude the requests of the first `lead_s` seconds, but the invariants are checked
+    # with all requests.
+    if cell.lead_s:
         points = digest(spool=partial(spool, lead_s=cell.lead_s))
     metrics = metrics_of_points(points, cell, window_s)
     metrics["dropped"] = points.dropped_iterations + points.late + reconcile.missed(cell, whole)
@@ -343,10 +349,10 @@ def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTria
 
 
 def _all_words(loads: Sequence[LoadOfTrial], name: str) -> str:
-    """Return the different words that a metric such as `proto` has in several loads.
+    """Return the different words in the metric `name`, such as `proto`, of several loads.
 
-    Each word is returned once. Commas separate the words, both in the metric of a load and in the
-    result.
+    The metric of a load is a text with words that are separated by commas. The result is such a
+    text, too, in which each word occurs only once.
     """
     known = [load.metrics[name] for load in loads if name in load.metrics]
     return ", ".join(dict.fromkeys(word for text in known for word in text.split(", ")))
@@ -441,10 +447,10 @@ def load_tables(run: RunFolder, trial: Trial, of_slice: int | None) -> dict[str,
 
 @dataclass(frozen=True)
 class _Reconciled:
-    """Facts about a load that need the summaries of its generators."""
+    """Results that are computed with the help of the summaries of a load's generators."""
 
     metrics: Metrics = field(default_factory=dict)
-    """Results of the script's checks; empty if the script has no checks."""
+    """Counts of the results of the script's own checks; empty if the script has no checks."""
     checks: tuple[Check, ...] = ()
 
 

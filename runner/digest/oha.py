@@ -7,9 +7,10 @@ of oha's source (src/client.rs, src/db.rs, src/printer.rs of 1.16):
   counts from the time when the lab started oha, which is some tens of milliseconds earlier.
 - `start` is the time when a request began, and `end` is the time of the last byte of the answer. If
   the request opened a connection, the time of connecting lies between `start` and `end`.
-- If the load has an offered rate, each request has a turn, which is the time when it should begin.
-  The column `start_latency_correction` has this time, but it may be up to a millisecond late. The
-  column `duration` then counts from this time instead of from `start`.
+- If the load has an offered rate, each request has a turn, which is the time when the request
+  should begin. The column `start_latency_correction` has the turn, but the time in this column may
+  be up to a millisecond late. The column `duration` is then the time from the value in
+  `start_latency_correction` to `end`, instead of the time from `start` to `end`.
 - The turns follow each other at the offered rate, and the first turn is when oha begins. So the
   place of a request in the order of the turns shows when the request was due.
 - Requests without an answer are only in the report.

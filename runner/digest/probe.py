@@ -36,8 +36,8 @@ to wait. The limit is four times the interval between requests at the probe's hi
 CONNECTING_NS = 1_000_000_000
 """The probe abandons a connection that is not accepted within this time."""
 AS_OFTEN = 0.1
-"""If two shares differ by at most this, the server closed the connections of load and probe equally
-often.
+"""Largest difference between two shares at which the lab assumes that the server closed the
+connections of load and probe equally often.
 
 The first share is the share of the load's requests that opened a new connection. The second share
 is the share of the probe's requests that opened a new connection. Requests that had no earlier
@@ -53,8 +53,8 @@ PACKED: dict[str, object] = {
 }
 """Options for compressing the files of tables/probe.
 
-Each trial has a file, and many of these files have only a few rows. So the options also keep the
-files' metadata small.
+Each trial has one file, and many of these files have only a few rows. For the size of such a file
+the metadata matter, so the options also keep the metadata small.
 """
 
 
@@ -103,7 +103,7 @@ def read_probe(raw: Path) -> ProbeSamples | None:
         table = pq.read_table(raw)
         cost = {name: int((table.schema.metadata or {})[name]) for name in (b"cpu_ns", b"lived_ns")}
         columns = {name: table[name].to_numpy() for name in PROBE_COLUMNS}
-        # Files of earlier versions, which have only one load, lack the column `series`.
+        # Files that an older version of the lab wrote have only one load and no column `series`.
         series = (
             table["series"].to_numpy()
             if "series" in table.column_names
@@ -119,19 +119,22 @@ def read_probe(raw: Path) -> ProbeSamples | None:
 def late_share(probe: ProbeSamples, windows: Sequence[Window], hz: float) -> float:
     """Return the share of due requests that the probe, by its own fault, sent late or not at all.
 
-    Only requests that were due within the load count. `hz` is the probe's planned rate. A delay is
-    not the probe's fault while the probe waits for the server. The probe waits until the server
-    accepts a connection, and while the maximum number of the probe's requests is under way.
+    Only requests that were due within the load are counted. Each of the `windows` is the time of
+    one load, and the result is the mean over the windows, weighted by their lengths. `hz` is the
+    probe's planned rate. A delay is not the probe's fault while the probe waits for the server. The
+    probe waits until the server accepts a connection, and while the maximum number of the probe's
+    requests is under way.
 
     If the probe waits for the server at the end of a window, some due requests were not sent for
-    this reason. Then only the requests that were sent are considered. In a window with fewer than
-    ten requests, the share is assumed to be 0.
+    this reason. In this case, and if fewer than ten requests were due, only the requests that were
+    sent are considered. If these are fewer than ten, the share in the window is assumed to be 0.
     """
     punctual = (probe.sent_ns - probe.scheduled_ns <= LATE_NS) | _held_up(probe, probe.scheduled_ns)
     late = []
     for window in windows:
-        # A request is due at a random time in every period. So in the periods that the window
-        # contains only in part, the request may be due outside the window.
+        # A request is due at a random time in every period. Of the first and the last period, the
+        # window may contain only a part, and the request may be due in the other part. So one
+        # request less than the rate demands is expected.
         due = window.seconds * hz - 1
         t_s = (probe.scheduled_ns - window.begin_mono_ns) / 1e9
         within = (t_s >= 0) & (t_s < window.seconds)
@@ -148,7 +151,11 @@ def late_share(probe: ProbeSamples, windows: Sequence[Window], hz: float) -> flo
 
 
 def _held_up(probe: ProbeSamples, at_ns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Return a mask of the times at which the probe waited for the server and could not send."""
+    """Return a mask of the times `at_ns`.
+
+    The mask is True for each time at which the probe could not send a request, because the probe
+    waited for the server.
+    """
 
     def under_way(begin_ns: npt.NDArray[Any], end_ns: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return np.searchsorted(np.sort(begin_ns), at_ns) - np.searchsorted(np.sort(end_ns), at_ns)
@@ -164,10 +171,11 @@ def _held_up(probe: ProbeSamples, at_ns: npt.NDArray[Any]) -> npt.NDArray[np.boo
 def reopened_share(probe: ProbeSamples | None) -> float:
     """Return the share of the probe's requests that had to open a new connection.
 
-    Only requests for which the probe had an earlier connection without another request are counted.
-    Such a request opens a new connection only if the server has closed the earlier connection. The
-    first requests of each load are not counted, because the probe begins each load with new
-    connections. Return 0 if fewer than ten requests are counted, or if there is no probe.
+    A request is counted only if the probe had opened more connections than it needed for the
+    requests under way. Such a request opens a new connection only if the server has closed an
+    earlier connection. The first requests of each load are not counted, because the probe begins
+    each load with new connections. Return 0 if fewer than ten requests are counted, or if there is
+    no probe.
     """
     if probe is None:
         return 0.0
@@ -218,7 +226,8 @@ def probe_percentiles(
         return {}
     dues_s = [(probe.scheduled_ns - window.begin_mono_ns) / 1e9 for window in windows]
     counted = [probe.due_within(window) for window in windows]
-    # A load without slices also shows the requests that were due before and after the load.
+    # For a load without slices, the table also has the requests that were due before the load began
+    # or after the load ended.
     shown = [each | (len(windows) == probe.loads == 1) for each in counted]
     # In the table, a slice begins at the end of the slice before it.
     begins_s = np.cumsum([0.0, *(window.seconds for window in windows)])
@@ -261,10 +270,11 @@ def saw_the_same(cell: Cell, mode: str, metrics: Mapping[str, float | int | None
     For a user's script they are not comparable, because the script may request anything, but the
     probe requests only one path.
 
-    The probe reuses its connections if the server does not close them. But a load that opens new
-    connections also waits until the server accepts these connections. So probe and load are
-    comparable only if the server closes the connections of both equally often, because then the
-    latencies of both include connecting.
+    If the load reuses its connections (mode `keepalive`), the response times are comparable. In the
+    other modes, the latency of the load includes the time for opening new connections, but the
+    probe opens a new connection only if the server has closed an earlier connection. So the
+    response times are then comparable only if the server closes the connections of load and probe
+    equally often.
     """
     if cell.workload == OWN_SCRIPT:
         return False

@@ -38,9 +38,10 @@ class _Slice:
     answered: int
     """Number of requests answered during the load."""
     counted: int
-    """Number of requests while perf ran.
+    """Number of requests that the server counted while perf ran.
 
-    It may be larger than `answered`, because perf starts before the load and stops after the load.
+    This number may be larger than `answered`, because perf starts before the load and stops after
+    the load.
     """
     cpu_us_per_request: float | None
 
@@ -83,7 +84,7 @@ class _Profile:
 def build_profiles(run: RunFolder) -> None:
     """Write the tables of a run's profiles, from the profiles' records and raw files.
 
-    A run without a sealed profile has no such tables. Raise LabError if a raw file is damaged.
+    If no profile of the run is sealed, write no tables. Raise LabError if a raw file is damaged.
     """
     folder = run.profiles
     if not any(record["status"] == "sealed" for record in folder.records()):
@@ -199,8 +200,8 @@ def _stack_rows(
 def _counted(profiles: Iterable[_Profile]) -> Rows:
     """Return the rows of the table `counters`.
 
-    For each event of a profile there is a row. It says how often the event occurred per request, in
-    all counted slices of the profile together.
+    Each row says how often an event occurred per request, in all counted slices of a profile
+    together.
     """
     rows = []
     for profile in profiles:

@@ -43,7 +43,7 @@ assumes that the server closes all connections, including the connections of the
 BATCH_PER_HOST = 6
 """Maximum number of connections that a k6 user opens to one host for a call of http.batch().
 
-It is the default of k6's option batchPerHost.
+This number is the default of k6's option batchPerHost.
 """
 
 
@@ -86,14 +86,15 @@ def request_checks(
     if Invariant.PHASES.is_asked_of(cell.tool):  # other generators measure no phases
         yield _phases(points)
         yield _longest(points)
-    # The percentiles of vegeta, of oha, and of several generators together are not exact, so they
-    # are not compared.
+    # Only the summary of a single k6 has exact percentiles. For other generators, and for several
+    # generators together, percentiles are not compared.
     has_exact_percentiles = TRAITS[cell.tool].runs_scripts and not measurement.parts
     yield _quantiles(points, summary, ("mean", "min", "max") if not has_exact_percentiles else None)
-    # Several generators may end at different times, so the part of each generator is checked alone.
+    # Several generators may end at different times, so Little's law is checked for the part of each
+    # generator alone.
     steady = None if measurement.parts else points.steady
     # In a closed loop without think time, every virtual user has a request under way at any time.
-    # So on average as many iterations are under way as there are users.
+    # So the mean number of iterations under way must be the number of users.
     users = None if cell.is_open else cell.shape.users
     if (
         users is not None
@@ -202,10 +203,10 @@ def _iterations(cell: Cell, points: RequestNumbers, summary: GeneratorSummary) -
 
     k6 reports interrupted iterations only in its log, but each interrupted iteration leaves a
     data_sent point. In an open load, the number of iterations that k6 begins in a step may differ
-    by one from the planned number. Moreover, k6 does not begin every iteration. k6 drops an
-    iteration if no virtual user is free. k6 leaves an iteration out without counting it if k6 is
-    far too late to begin it (`missed`). In both cases the rate was not sustained, which is a result
-    and not an error.
+    by one from the planned number. Moreover, there are two cases in which k6 does not begin an
+    iteration. If no virtual user is free, k6 drops the iteration and counts it as dropped. If k6 is
+    far too late, k6 leaves the iteration out and does not count it (`missed`). In both cases the
+    rate was not sustained, which is a result and not an error.
     """
     interrupted = points.script_runs - points.iterations
     done = summary.iterations + interrupted + summary.dropped
@@ -240,14 +241,15 @@ def _iterations(cell: Cell, points: RequestNumbers, summary: GeneratorSummary) -
 def may_hold(cell: Cell, reopened: float) -> int | None:
     """Return the highest number of connections that a load opens if connections are kept.
 
-    This is one connection per virtual user. If the load is a user's own script, it is
-    BATCH_PER_HOST connections per virtual user.
+    The load opens one connection per virtual user. If the load is a user's own script, the load
+    opens at most BATCH_PER_HOST connections per virtual user.
 
     `reopened` is the share of the probe's requests whose connection the server had closed. If this
-    share is at least CLOSING, the server closes connections, so return 0. The load itself may not
-    show that the server closes connections: if there are hardly more requests than users, hardly
-    any request could reuse a connection anyway. Return None if the generator does not say which
-    requests opened a connection.
+    share is at least CLOSING, the server closes connections, so return 0. The probe is used,
+    because the load itself may not show that the server closes connections: if there are hardly
+    more requests than users, hardly any request could reuse a connection anyway.
+
+    Return None if the generator does not say which requests opened a connection.
     """
     if not TRAITS[cell.tool].says_connecting:
         return None
@@ -291,8 +293,8 @@ def own_checks(cell: Cell, points: RequestNumbers, measurement: Measurement) -> 
     if measurement.counters_before.requests is None:
         said = "not checked, because the server does not report how many requests it counted"
         yield Invariant.SENT.check(True, said)
-    # In close mode each answer needs a new connection. Here only the kernel counts connections, and
-    # it counts those of the whole network namespace. The count may include connections of other
+    # In close mode each answer needs a new connection. Here only the kernel counts connections. The
+    # kernel's count includes all connections of the network namespace, also connections of other
     # servers, so there is no upper limit. If the server runs on another host, nothing is checked,
     # because this kernel does not count the server's connections.
     accepted = _added(measurement, "passive_opens")
@@ -421,7 +423,10 @@ def kept_packets(measurement: Measurement) -> Check:
 
 
 def succeeded(sent: Sent) -> Check:
-    """Check that at least one request succeeded. If none did, all numbers describe only errors."""
+    """Check that at least one request succeeded.
+
+    If no request succeeded, all numbers of the load describe only errors.
+    """
     asked = sent.ok + sent.refused + sent.lost
     return Invariant.SUCCEEDED.check(
         sent.ok > 0, f"{sent.ok} of {asked} requests were answered with 2xx or 3xx"
@@ -443,7 +448,7 @@ def lived(measurement: Measurement) -> Check:
 def clock(measurement: Measurement) -> Check:
     """Check that the wall clock was not set during the load.
 
-    k6 and wrk read times from the wall clock, so their times would be wrong.
+    k6 and wrk read times from the wall clock, so the times would be wrong if the clock was set.
     """
     wall_ns = measurement.load_ended_wall_ns - measurement.load_started_wall_ns
     mono_ns = measurement.load_ended_mono_ns - measurement.load_started_mono_ns
@@ -520,10 +525,11 @@ def begun_together(measurement: Measurement, walls_ns: Sequence[tuple[int, int]]
 def answered_all_along(cell: Cell, parts: Sequence[tuple[float, float, int]]) -> tuple[Check, ...]:
     """Check by Little's law that each of several wrk generators got answers all the time.
 
-    If a generator gets no answers for some time, its rate x mean latency is less than its number of
-    connections. `parts` has the requests/s, the mean latency in seconds, and the number of
-    connections of each generator. In close mode wrk's latency excludes connecting, so the law does
-    not apply and nothing is checked.
+    A generator's rate x mean latency is the mean number of its requests under way. If a generator
+    gets no answers for some time, this number is much smaller than the number of connections.
+    `parts` has, for each generator, the requests/s, the mean latency in seconds, and the number of
+    connections. In close mode wrk's latency excludes connecting, so the law does not apply and
+    nothing is checked.
     """
     if cell.mode != "keepalive" or len(parts) < 2:
         return ()

@@ -4,6 +4,7 @@ Each rate is computed over the time that actually passed between two samples, no
 sampler's planned interval.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -226,17 +227,38 @@ def _at_begin(t_s: Floats, values: Floats, begin_s: float) -> float:
     between these samples almost only after the window began. An interpolation would count a part of
     this CPU time as used before: at 20 Hz, 8 ms of a whole core on average. Therefore the value of
     the sample before is continued with the rate of the time before, as long as it does not exceed
-    the value of the sample after. If the samples before do not show a rate, the value is
-    interpolated.
+    the value of the sample after.
+
+    If there is no sample before, the rate of the time after is continued back to the beginning. At
+    the end of a window, where time runs backwards, this concerns a process that ended with the load.
+    If the samples do not show a rate, the value is interpolated.
     """
-    last = int(np.searchsorted(t_s, begin_s, side="right")) - 1
-    first = int(np.searchsorted(t_s, t_s[max(0, last)] - EDGE_S))
-    span_s = t_s[last] - t_s[first]
-    if last in (-1, len(t_s) - 1) or span_s < SHORTEST_EDGE_S:
-        return float(np.interp(begin_s, t_s, values))
-    rate = (values[last] - values[first]) / span_s
-    continued = values[last] + rate * (begin_s - t_s[last])
-    return float(min(continued, values[last + 1]))
+    before = int(np.searchsorted(t_s, begin_s, side="right")) - 1
+    after = min(before + 1, len(t_s) - 1)
+    if before < 0:
+        rate = _rate(t_s, values, t_s[0], t_s[0] + EDGE_S)
+        continued = values[0] + rate * (begin_s - t_s[0])
+    else:
+        rate = _rate(t_s, values, t_s[before] - EDGE_S, t_s[before])
+        continued = min(values[before] + rate * (begin_s - t_s[before]), values[after])
+    if math.isnan(rate):
+        continued = np.interp(begin_s, t_s, values)
+    return float(continued)
+
+
+def _rate(t_s: Floats, values: Floats, first_s: float, last_s: float) -> float:
+    """Return the rate of a cumulative column between two times.
+
+    Return NaN if the samples between these times span less than SHORTEST_EDGE_S, or if the column
+    begins at 0 again between them, because a process was replaced by another one.
+    """
+    within = (t_s >= first_s) & (t_s <= last_s)
+    times_s = t_s[within]
+    span_s = times_s[-1] - times_s[0]
+    added = values[within][-1] - values[within][0]
+    if span_s < SHORTEST_EDGE_S or added < 0:
+        return math.nan
+    return float(added / span_s)
 
 
 def stitched(
@@ -249,16 +271,30 @@ def stitched(
     `edges_continued` is false, as for older runs, they are interpolated.
     """
     offsets = np.cumsum([0.0, *(window.seconds for window in windows)])
+    zero_mono_ns = windows[0].begin_mono_ns
     found = {}
     for subject, counter in raw.items():
         pieces: list[dict[str, Floats]] = []
-        for window, offset in zip(windows, offsets[:-1], strict=True):
+        for number, offset in enumerate(offsets[:-1]):
+            window = windows[number]
             # Each slice has a new generator process, so the generator's counters begin at 0 again.
             # Samples from before this process belong to the process of the previous slice.
             # Therefore the margin of a generator is smaller than that of other subjects.
             margin_s = MARGIN_S / 5 if subject.startswith("generator") else MARGIN_S
-            zero_mono_ns = windows[0].begin_mono_ns
-            piece = _piece(counter, window, zero_mono_ns, margin_s, edges_continued)
+            earliest_s = (window.started_mono_ns - zero_mono_ns) / 1e9 - margin_s
+            latest_s = (window.ended_mono_ns - zero_mono_ns) / 1e9 + MARGIN_S
+            if edges_continued:
+                latest_s += margin_s - MARGIN_S
+                # The rate beside a slice must not include the load of a neighbouring slice.
+                if number > 0:
+                    ended_s = (windows[number - 1].ended_mono_ns - zero_mono_ns) / 1e9
+                    earliest_s = max(earliest_s, ended_s)
+                if number + 1 < len(windows):
+                    started_s = (windows[number + 1].started_mono_ns - zero_mono_ns) / 1e9
+                    latest_s = min(latest_s, started_s)
+            begin_s = (window.begin_mono_ns - zero_mono_ns) / 1e9
+            near = _between(counter, earliest_s, latest_s)
+            piece = _piece(near, begin_s, begin_s + window.seconds, edges_continued)
             pieces += [{**piece, "t_s": piece["t_s"] + offset}] if piece else []
         if pieces:
             whole = {name: _joined(name, [piece[name] for piece in pieces]) for name in pieces[0]}
@@ -266,39 +302,36 @@ def stitched(
     return found
 
 
+def _between(counter: Counter, earliest_s: float, latest_s: float) -> Counter:
+    """Return those samples of a counter that lie between two times."""
+    near = (counter.t_s >= earliest_s) & (counter.t_s <= latest_s)
+    columns = {name: values[near] for name, values in counter.columns.items()}
+    return Counter(counter.t_s[near], columns)
+
+
 def _piece(
-    counter: Counter,
-    window: Window,
-    zero_mono_ns: int,
-    margin_s: float,
-    edges_continued: bool,
+    counter: Counter, begin_s: float, end_s: float, edges_continued: bool
 ) -> dict[str, Floats]:
     """Return a counter's samples within one window, with one more sample at each end.
 
-    Return an empty dictionary if the counter has no sample near the window.
+    Return an empty dictionary if the counter has no samples.
     """
-    begin = (window.begin_mono_ns - zero_mono_ns) / 1e9
-    started = (window.started_mono_ns - zero_mono_ns) / 1e9
-    ended = (window.ended_mono_ns - zero_mono_ns) / 1e9
-    near = (counter.t_s >= started - margin_s) & (counter.t_s <= ended + MARGIN_S)
-    if not near.any():
+    t_s = counter.t_s
+    if not len(t_s):
         return {}
-    t_s = counter.t_s[near]
-    end = begin + window.seconds
-    at = np.concatenate([[begin], t_s[(t_s > begin) & (t_s < end)], [end]])
+    at = np.concatenate([[begin_s], t_s[(t_s > begin_s) & (t_s < end_s)], [end_s]])
     row = np.clip(np.searchsorted(t_s, at, side="right") - 1, 0, None)
-    piece = {"t_s": at - begin}
+    piece = {"t_s": at - begin_s}
     for name, values in counter.columns.items():
         if name in CUMULATIVE:
-            known = values[near]
-            cumulated = np.interp(at, t_s, known)
+            cumulated = np.interp(at, t_s, values)
             if edges_continued:
-                cumulated[[0, -1]] = _at_edges(t_s, known, begin, end)
+                cumulated[[0, -1]] = _at_edges(t_s, values, begin_s, end_s)
             piece[name] = cumulated - cumulated[0]
         elif name == "rss_bytes":
-            piece[name] = values[near][row]
+            piece[name] = values[row]
         else:
-            piece[name] = np.concatenate([[np.nan], values[near][row][1:-1], [np.nan]])
+            piece[name] = np.concatenate([[np.nan], values[row][1:-1], [np.nan]])
     return piece
 
 

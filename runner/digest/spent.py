@@ -1,4 +1,4 @@
-"""Resources that a server used per request, and the server's start-up time, memory and sizes."""
+"""Compute the resources that a server used per request, and the server's footprint."""
 
 from collections.abc import Sequence
 from dataclasses import asdict

@@ -32,16 +32,17 @@ from runner.store import (
     sha256,
 )
 
-GROUP_ROWS = 200_000  # rows in a row group; one group per trial would make files five times larger
+GROUP_ROWS = 200_000  # rows in a row group; with a group per trial, files are five times larger
 STEPS = {"t_s": 2**-14, "dt_s": 2**-14, "cpu_pct": 2**-7, "switches_per_s": 2**-3}
-"""In an exported run, the samples in these columns are rounded to multiples of the given step.
+"""Step for each column of resources.parquet whose values are rounded in an exported run.
 
-The steps are far below the sampler's resolution. They are powers of two, because numbers rounded to
-such steps end with zero bytes, which compress well.
+The values are rounded to multiples of the step. The steps are far below the sampler's resolution.
+The steps are powers of two, because numbers rounded to such steps end with zero bytes, which
+compress well.
 """
 Record: TypeAlias = TrialRecord
 Spread = Callable[[Callable[[Any], Values], Iterable[Any]], Iterable[Values]]
-"""`map`, or a function like `map` that uses many processes.
+"""Type of `map`, and of functions like `map` that use many processes.
 
 Unlike `map`, such a function may return the results in any order, and may process an item twice.
 """
@@ -125,7 +126,7 @@ def _encoding(schema: pa.Schema, level: int, *, split: bool) -> dict[str, object
 
 
 def shrink(path: Path) -> None:
-    """Make the file resources.parquet smaller: round its numbers by STEPS, and compress it more.
+    """Make a file resources.parquet smaller: round its values as STEPS says, and compress it more.
 
     Raise LabError if the file is damaged.
     """
@@ -144,9 +145,9 @@ def shrink(path: Path) -> None:
 def have_tables(run: RunFolder) -> bool:
     """True if every table exists and is intact, and the tables cover all trials with a record.
 
-    The table `trials` must have the same trials as the records, and each sealed trial with a probe
-    must have its table of the probe. If the run has no records, it is not known which trials the
-    tables should cover. Then the tables need only exist and be intact.
+    The tables cover the trials if the table `trials` has the same trials as the records, and if
+    each sealed trial with a probe has a file with the probe's table. If the run has no records, the
+    lab cannot know which trials the tables should cover, so the trials are not checked.
     """
     try:
         records = run.records()
@@ -172,8 +173,8 @@ def _have_probes(run: RunFolder, records: Sequence[Record]) -> bool:
 def have_parts(run: RunFolder) -> bool:
     """True if every sealed trial has its parts of the tables.
 
-    Only the part of the table `resources` and the table of the probe are looked for, because all
-    parts are missing together if a user has removed tables/.
+    The function looks only for the trial's part of the table `resources` and for the file with the
+    probe's table. This is enough, because all parts are missing if a user has removed tables/.
     """
     records = run.records()
     sealed = [record["trial_id"] for record in records if record["status"] == "sealed"]
@@ -255,9 +256,10 @@ def _rebuild_session(
     that the record lacks are not compared, because a record of an earlier version of the lab may
     have fewer metrics.
 
-    If a record has no `mode`, an older version of the lab wrote it. In that version, percentiles
-    excluded the time of connecting, and an open load ended with its last answer. If such a
-    difference affects a trial, the trial's metrics are not compared.
+    If a record has no `mode`, an older version of the lab wrote the record. In that version,
+    percentiles excluded the time of connecting, and an open load ended with its last answer. So the
+    metrics in such a record are not compared if the load was open, or if the observed mode is not
+    `keepalive`.
     """
     run = RunFolder(path)
     if is_imported:
@@ -343,8 +345,8 @@ def _again(
 ) -> list[tuple[Record, Digest]]:
     """Digest the trials of a session again, and return pairs of a record and the new digest.
 
-    If a trial could not be digested before, and cannot be digested now, the trial is left out. But
-    with `salvage`, or if the trial could be digested before, raise the LabError.
+    A trial that cannot be digested is left out if it could not be digested before, either. But if
+    the trial could be digested before, or with `salvage`, raise the LabError.
     """
     said = (
         f"{records[0]['trial_id'] if records else ''}: this version of the lab cannot "

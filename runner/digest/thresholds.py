@@ -35,9 +35,9 @@ KINDS = {
     **dict.fromkeys(("http_req_failed", "checks"), "rate"),
     **dict.fromkeys(("vus", "vus_max"), "gauge"),
 }
-"""The kind of each of k6's own metrics that is not a trend."""
+"""Kind of each built-in metric of k6 that is not a trend, by the metric's name."""
 OWN_TRENDS = ("http_req_", "iteration_duration", "group_duration", "ws_", "grpc_req_")
-"""Beginnings of the names of k6's own trends."""
+"""Prefixes of the names of those built-in metrics of k6 that are trends."""
 UNWATCHED = (*KNOWN, "data_sent", "data_received", "http_req_failed")
 """Metrics whose points are kept only if a threshold needs them.
 
@@ -126,7 +126,7 @@ def _kind_of(values: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class _Sink:
-    """The aggregates of a selection's points. As in k6, they are all 0 if there are no points."""
+    """The aggregates of a selection's points. If there are no points, all aggregates are 0."""
 
     points: int
     total: float
@@ -214,9 +214,9 @@ class Watched:
 def threshold_rows(watched: Watched, known_tags: Sequence[str] | None) -> list[Values]:
     """Return a row for each threshold: the measured value, and whether the threshold was kept.
 
-    `known_tags` are the tags that the lab reads from the file; None means that it reads all tags.
-    If a threshold needs another tag, or does not follow k6's grammar, the threshold's row has no
-    value.
+    `known_tags` are the tags that the lab reads from the file; None means that the lab reads all
+    tags. If a threshold needs a tag that the lab does not read, or if the threshold does not follow
+    k6's grammar, the threshold's row has no value.
     """
     announced = (
         Stated(metric, expression)
@@ -248,9 +248,10 @@ def _threshold_row(watched: Watched, stated: Stated, known_tags: Sequence[str] |
 
 
 def metric_rows(watched: Watched) -> list[Values]:
-    """Return a row for each metric that the script defines, or that belongs to another protocol.
+    """Return a row for each metric in the file that is not in UNWATCHED.
 
-    Other protocols than HTTP are, for example, WebSockets and gRPC.
+    Most of these metrics are defined by the script, or belong to a protocol other than HTTP, for
+    example to WebSockets or gRPC.
     """
     return [
         _metric_row(watched, each)
@@ -287,14 +288,15 @@ def write_watched(
 ) -> None:
     """Write a trial's parts of the tables `thresholds` and `metrics`.
 
-    `known_tags` are the tags that the lab reads from the file; None means that it reads all tags.
+    `known_tags` are the tags that the lab reads from the file; None means that the lab reads all
+    tags.
     """
     write_rows(parts["thresholds"], "thresholds", trial, threshold_rows(watched, known_tags))
     write_rows(parts["metrics"], "metrics", trial, metric_rows(watched))
 
 
 def write_rows(path: Path, table: str, trial: Trial, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write a trial's part of one of the tables about scripts."""
+    """Write a trial's part of the table `table`, which must be a table about users' scripts."""
     known = {
         "trial_id": trial.trial_id,
         "server": trial.cell.server,

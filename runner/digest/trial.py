@@ -110,9 +110,10 @@ class Digest:
 
 
 TIMES = ("latency_", "first_byte_", "iteration_mean_ms", "wrk_reported_", "probe_p")
-"""Prefixes of the columns that are left empty if the lab gave server or database a CPU quota.
+"""Prefixes of the names of columns that stay empty if the lab gave server or database a CPU quota.
 
-Under a quota, the times in these columns would include waiting for the quota's next period.
+Under a quota, the times in these columns would include the time of waiting until the next period of
+the quota begins.
 """
 
 
@@ -299,8 +300,8 @@ def _digest(run: RunFolder, seen: _Seen, left_out: LeftOut) -> Digest:
     measurement = seen.measurement
     cell = seen.trial.cell
     every = range(len(seen.loads))
-    # If a server died early, the server may have slices only in places that are left out. Then use
-    # all of its slices. This does no harm, because the trial has failed anyway.
+    # If a server died early, the server may have slices only in places that are left out. Then all
+    # slices of the server are used. This does no harm, because the trial has failed anyway.
     kept = [at for at in every if not measurement.slices or at + 1 not in left_out.places]
     kept = kept or list(every)
     load = together(run, trial, [(at + 1, seen.loads[at]) for at in kept])

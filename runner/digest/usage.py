@@ -70,7 +70,11 @@ def read_usage(
 
 
 def used(counters: Mapping[str, Counter], end_s: float, requests: int) -> dict[str, float | None]:
-    """Return those CPU and memory columns of trials.parquet that do not need a database."""
+    """Return the columns of trials.parquet about the CPU use of server, generator and sampler.
+
+    The columns about the server's memory, about throttling of the server, and about CPU time that
+    the hypervisor took are also returned.
+    """
     server = counters.get("server")
     generator = counters["generator"]
     # The server's columns stay None if the server's process was not found.
@@ -200,7 +204,8 @@ def others_pct(
     if cell.workload in OWN:
         return None
     # The subjects to leave out: programs on other machines, and the hosts `host 1` and so on. The
-    # server's machine is the subject `host`. If it is also a generator's host, `host 1` repeats it.
+    # server's machine is the subject `host`. If a generator also runs on the server's machine, the
+    # generator's host has the same counters as `host`.
     elsewhere: set[str] = set()
     if measurement.between is not None:
         server, generator, database = measurement.placement.hosts
@@ -218,8 +223,8 @@ def others_pct(
     ran_pct = 100 * counters["host"].between(0.0, end_s, "ran_s") / end_s
     interrupts_pct = 100 * counters["host"].between(0.0, end_s, "interrupts_s") / end_s
     ticked_pct = used_pct.pop("host") - interrupts_pct
-    # If `ran_s` is far less than the time in ticks, it was read from a container's control group
-    # and includes only the container's programs. Then the time in ticks is used.
+    # If `ran_s` is far less than the time in ticks, `ran_s` was read from a container's control
+    # group and includes only the container's programs. Then the time in ticks is used.
     exact = ran_pct >= WHOLE * ticked_pct
     # The probe runs on the first generator's host. If this is not the server's host, the probe used
     # no CPU time of the server's host, so nothing is subtracted for the probe.

@@ -3,13 +3,13 @@
 vegeta's results are a file with one line per request, and a report. The module relies on these
 facts of vegeta's source (lib/attack.go, lib/results.go of 12.13):
 
-- The requests are numbered in the order in which they are due (`seq`, from 0). A request is due at
-  `seq` / rate after the attack began.
+- The requests are numbered in the order in which they are due (`seq`, from 0). A request is due
+  `seq` / rate seconds after the attack began, where the rate is in requests/s.
 - `timestamp` is the time when a worker began the request. `latency` is the time from then until the
   last byte of the answer.
 - A request begins late only if no worker is free in time. So a late request is vegeta's fault.
-- When the planned duration is over, vegeta sends no further requests, although the last requests
-  may be due but not sent. So the lab lets vegeta run GENERATOR_LATE_S longer.
+- When the planned duration is over, vegeta sends no further requests, even if some requests were
+  due earlier and have not been sent. So the lab lets vegeta run GENERATOR_LATE_S longer.
 """
 
 from pathlib import Path

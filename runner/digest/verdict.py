@@ -25,9 +25,9 @@ from runner.verdict.words import takers
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule applied to a trial: `holds` says whether the rule's condition is met.
+    """A rule applied to a trial: `holds` says whether the trial meets the rule's condition.
 
-    If no earlier rule holds, this rule gives the trial the cause `cause`.
+    The first rule that holds gives the trial its cause.
     """
 
     holds: bool
@@ -35,7 +35,7 @@ class Rule:
 
 
 def judge(evidence: Evidence) -> Verdict:
-    """Return the verdict of a trial. The first rule that applies gives the cause.
+    """Return the verdict of a trial. The first rule that holds gives the verdict's cause.
 
     If server and generator are both saturated, the limit is unknown, because either the server or
     the generator may have limited the rate.
@@ -64,8 +64,8 @@ def disturbance(evidence: Evidence) -> str:
 
 def _rules(e: Evidence) -> Iterator[Rule]:
     """Yield all rules in order of priority."""
-    # A failed request may need more or less time than a right answer. So if the rate includes
-    # failed requests, it does not show what limited the trial.
+    # A failed request may take more or less time than a successful request. So if the rate includes
+    # many failed requests, the rate does not show what limited the trial.
     yield Rule(e.wrong_share > MOST_FAILED, _what_failed(e))
     yield Rule(not e.disjoint, Cause.CPUS_SHARED)
     server_is_unknown = e.server_share is None and e.server_used_cores is None

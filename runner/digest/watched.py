@@ -16,11 +16,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 WATCHED = pa.schema([("selection", pa.int32()), ("value", pa.float64())])
-"""A row says that a point belongs to a selection: it has the selection's number and the point's
-value.
+"""One row per point and selection to which the point belongs.
 
-A point has a row for each selection to which it belongs. The rows of a selection are in the order
-of k6's file.
+A row has the selection's number and the point's value. The rows of a selection are in the order in
+which the points are in k6's file.
 """
 MOST_SELECTIONS = 500
 """A load may have at most this many selections. The points of further selections are not kept."""
@@ -63,7 +62,7 @@ class Watch:
     """The selections of a load.
 
     At first these are the given `selections`. If the file has a metric that is not in `of_k6`, a
-    selection of all points of this metric is added.
+    selection that consists of all points of this metric is added.
     """
 
     def __init__(self, of_k6: Iterable[str], selections: Iterable[Selection] = ()) -> None:
@@ -90,7 +89,7 @@ class Watch:
         """Return the rows of WATCHED for the selected points of a block.
 
         `names` are the names of the block's metrics. `metrics` has one element per point: the index
-        of the point's metric in `names`. Return None if no selection is of a metric in `names`.
+        of the point's metric in `names`. Return None if no metric in `names` has a selection.
         """
         found = []
         for place, name in enumerate(names):

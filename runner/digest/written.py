@@ -1,8 +1,8 @@
 """Read a load that is defined by the options of a user's script (`bench run --as-written`).
 
 The lab does not know how many requests such a load should have, so it compares k6's samples only
-with k6's summary. The requests of setup() and teardown() count in no numbers except those of their
-groups.
+with k6's summary. The trial's rates and latencies do not include the requests of setup() and
+teardown(). These requests only have their own rows in the table `endpoints`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from runner.store import RunFolder, raw_name
 
 SUMMARY = "k6-summary.json"
 CROSSED = 99
-"""Exit code of k6 if a threshold was not kept (errext/exitcodes).
+"""Exit code of k6 if a load did not keep a threshold (errext/exitcodes in k6's source).
 
-A load that does not keep its thresholds is a result, not an error.
+The lab treats such a load as a result, and not as an error.
 """
 
 

@@ -1,4 +1,8 @@
-"""Read wrk's result, and undo wrk's correction for coordinated omission, which is a back-fill."""
+"""Read wrk's result, and undo the back-fill of wrk's histogram.
+
+To correct for coordinated omission, wrk adds latencies that it did not measure to the histogram.
+This correction is called the back-fill.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,15 +17,15 @@ from runner.model import LabError
 from runner.store import read_json
 
 Histogram = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
-"""Distinct latencies in microseconds, ascending, and the count of each."""
+"""Distinct latencies in microseconds, in ascending order, and the count of each latency."""
 LONGEST_US = 60_000_000
 """Longest latency that a histogram of wrk can contain.
 
-If a request takes longer than wrk's --timeout, wrk counts it as a timeout and not in the histogram.
-The lab sets --timeout to 10 s.
+If a request takes longer than wrk's --timeout, wrk counts the request as a timeout, and not in the
+histogram. The lab sets --timeout to 10 s.
 """
-# The lab refuses a histogram if undoing the back-fill would need more than this many steps, which
-# take some seconds. A usual histogram needs only a few million steps.
+# If more than this many steps are needed to undo the back-fill of a histogram, the lab refuses the
+# histogram. This many steps take some seconds. A usual histogram needs only a few million steps.
 MOST_STEPS = 2_000_000_000
 
 
@@ -44,23 +48,26 @@ class WrkResult:
 
 
 def backfill_interval_us(duration_us: int, requests: int, connections: int) -> int | None:
-    """Return the interval in µs with which wrk back-filled the histogram.
+    """Return the interval in µs with which wrk back-filled its histogram of latencies.
 
-    The divisions are integer divisions, as in wrk.c. Return None if wrk did not back-fill.
+    The interval is the duration divided by the number of requests per connection. The divisions are
+    integer divisions, as in wrk.c. Return None if wrk did not back-fill the histogram.
     """
     each = requests // connections
     return duration_us // each if each > 0 else None
 
 
 def undo_backfill(reported: Histogram, interval_us: int) -> Histogram:
-    """Return the histogram before wrk's `stats_correct(interval_us)`.
+    """Return the histogram as it was before wrk called `stats_correct(interval_us)`.
 
     For each latency n >= 2 * interval, wrk adds the count of n to the counts of n - interval,
     n - 2 * interval and so on, as long as these latencies are longer than the interval (wrk 4.0 to
-    4.2, stats.c). So additions to a count come only from longer latencies. Therefore this function
-    processes the latencies from the longest to the shortest. Before it subtracts a count from
-    shorter latencies, it has undone all additions to this count. Raise LabError if a count would
-    become negative, because then the histogram is not wrk's, or wrk used another interval.
+    4.2, stats.c). So wrk adds to the count of a latency only counts of longer latencies. Therefore
+    this function processes the latencies from the longest to the shortest. When the function comes
+    to a latency, all additions to the count of this latency are undone already. The function then
+    subtracts this count from the counts of the shorter latencies to which wrk added it. Raise
+    LabError if a count would become negative, because then the histogram is not wrk's, or wrk used
+    another interval.
     """
     values, counts = reported
     if len(values) == 0:
@@ -137,7 +144,7 @@ def read_wrk(path: Path) -> WrkResult:
 
 
 def merge_slices(results: Sequence[WrkResult]) -> WrkResult:
-    """Combine results of consecutive slices: add counts, durations and histograms."""
+    """Combine the results of consecutive slices: add counts and durations, and merge histograms."""
     return replace(
         results[-1],
         duration_s=sum(result.duration_s for result in results),
@@ -153,10 +160,10 @@ def merge_slices(results: Sequence[WrkResult]) -> WrkResult:
 
 
 def merge_generators(results: Sequence[WrkResult]) -> WrkResult:
-    """Combine results of concurrent generators: add counts, histograms and rates.
+    """Combine the results of concurrent generators: add counts and rates, and merge histograms.
 
     The duration of the combined result is the number of all requests divided by the sum of the
-    generators' rates. The number of threads is that of the first generator.
+    generators' rates. The combined result has the number of threads of the first generator.
     """
     if len(results) == 1:
         return results[0]

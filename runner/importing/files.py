@@ -11,9 +11,9 @@ import pyarrow as pa
 from runner.model import LabError
 
 HEAD_BYTES = 65_536
-"""A file is recognized by this number of bytes at its beginning.
+"""To recognize a file, only this many bytes at the beginning of the file are read.
 
-If the file is compressed, at most the same number of decompressed bytes is looked at.
+If the file is compressed, only this many bytes of the decompressed content are examined.
 """
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -31,7 +31,7 @@ class K6File:
 
 
 def recognize(path: Path) -> K6File:
-    """Return a file of k6, with the name for its copy; raise LabError if k6 did not write it."""
+    """Return a file and the name for its copy; raise LabError if k6 did not write the file."""
     if not path.is_file():
         raise LabError(f"{path} is not a file: name a file that k6 wrote by --out json=FILE.")
     with path.open("rb") as file:

@@ -1,6 +1,7 @@
 """Names of the subjects of imported load tests, and ids of trials made from these names.
 
-A subject is the server that was loaded, or one version of this server. The user gives its name.
+A subject is the server that was loaded, or one version of this server. The user chooses the name of
+the subject.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ def subject_name(text: str) -> str:
     """Return a subject's name; raise LabError if the name is empty, too long or not printable.
 
     `v1.4`, `main@3f2a1c` and `next release` are valid names. All printable characters are allowed,
-    because pages escape the names, and the ids of trials replace special characters.
+    because the pages of reports escape special characters, and ids of trials do not contain them.
     """
     if not 0 < len(text) <= LONGEST or not text.isprintable() or text != text.strip():
         raise LabError(
@@ -31,8 +32,8 @@ def subject_name(text: str) -> str:
 def trial_ids(subjects: Sequence[str]) -> list[str]:
     """Return an id for the trial of each file, such as `v1-4-001` for the first file of `v1.4`.
 
-    Ids are used as names of folders. So ids consist of letters, digits, `-` and `_`, and no two ids
-    are equal.
+    `subjects` contains the subject of each file. The ids are used as names of folders. So the ids
+    consist of letters, digits, `-` and `_`, and no two ids are equal.
     """
     stems: dict[str, str] = {}
     for subject in dict.fromkeys(subjects):
@@ -46,8 +47,8 @@ def trial_ids(subjects: Sequence[str]) -> list[str]:
 def _free_stem(subject: str, taken: set[str]) -> str:
     """Return the prefix of a subject's trial ids.
 
-    `taken` contains the prefixes of the other subjects in lower case. If it already contains the
-    prefix, append a number to the prefix.
+    The prefix is made from the subject's name. `taken` contains, in lower case, the prefixes of the
+    subjects before this subject. If `taken` already contains the prefix, append a number to it.
     """
     stem = _NOT_IN_IDS.sub("-", subject).strip("-_") or "subject"
     number = 1

@@ -1,6 +1,7 @@
-"""Open a run for a notebook. If a file of k6 is named instead of a run, import the file first.
+"""Open a run for a notebook.
 
-A file that was imported before is not imported again.
+The notebook may name a file of k6 instead of a run. Then the file is imported first, unless the
+file was imported before.
 """
 
 from concurrent.futures import ProcessPoolExecutor
@@ -35,8 +36,9 @@ def run_named(run: str) -> str:
 def _imported(path: Path) -> RunFolder:
     """Return the run that was imported from a file; import the file if there is no such run.
 
-    The import runs in a process of its own, which ends before the notebook draws its figures. So
-    the notebook's process needs no more memory for a file of several GB than for any other run.
+    The import runs in a process of its own, and this process ends before the notebook draws its
+    figures. So even if the file has several GB, the notebook's process needs no more memory than
+    for a run that was not imported.
     """
     try:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as importer:

@@ -37,7 +37,7 @@ CAMPAIGN = "imported"
 SUBJECT = "imported"
 """Name of the server that was loaded, if the user gives no name."""
 Progress = Callable[[str, int, int], None]
-"""Function that receives a file's name, the number of bytes read so far, and the file's size."""
+"""A function that receives a file's name, the number of bytes read so far, and the file's size."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ def _no_progress(_name: str, _read_bytes: int, _bytes: int) -> None:
 def import_files(given: Sequence[Given], progress: Progress = _no_progress) -> RunFolder:
     """Return a new run with a trial for each file.
 
-    Several files of the same subject become repeats of this subject. If a file cannot be imported,
-    raise LabError and leave no run.
+    Several files of the same subject count as repeats of the same load. If a file cannot be
+    imported, raise LabError and leave no run.
     """
     for each in given:
         subject_name(each.subject)
@@ -74,9 +74,9 @@ def import_files(given: Sequence[Given], progress: Progress = _no_progress) -> R
 
 
 def found_or_imported(path: Path, progress: Progress = _no_progress) -> RunFolder:
-    """Return the run that was imported from this file alone.
+    """Return the run that was imported from this file and from no other file.
 
-    If there is no such run, import the file.
+    If there is no such run, import the file, and return the new run.
     """
     wanted = path.stat().st_size
     for known in sorted(runs_folder().glob(f"*-{CAMPAIGN}-*/run.json")):
@@ -124,7 +124,7 @@ def _fill(
 
 
 def _copy(run: RunFolder, trial: Trial, given: Given, file: K6File) -> None:
-    """Copy a file into its trial's folder; also copy k6's summary and the CPU samples if given."""
+    """Copy a file into its trial's folder, with k6's summary and the CPU samples if given."""
     folder = run.trial(trial.trial_id)
     folder.mkdir()
     shutil.copyfile(file.path, folder / file.raw_name)
@@ -137,7 +137,7 @@ def _copy(run: RunFolder, trial: Trial, given: Given, file: K6File) -> None:
 def _digested(
     run: RunFolder, trial: Trial, given: Given, progress: Progress
 ) -> tuple[TrialRecord, tuple[str, ...]]:
-    """Digest a trial, and return the trial's record, and remarks for the reader."""
+    """Digest a trial; return the trial's record, and remarks for readers of the report."""
     size = given.path.stat().st_size
     try:
         found = digest_imported(

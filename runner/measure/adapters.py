@@ -1,4 +1,7 @@
-"""TLS connections to Docker engines on other hosts. They end soon after the other host is lost."""
+"""TLS connections to Docker engines on other hosts.
+
+The kernel ends a connection soon after the other host is lost.
+"""
 
 import contextlib
 import socket
@@ -11,10 +14,10 @@ from urllib3.connection import HTTPSConnection
 from urllib3.connectionpool import HTTPSConnectionPool
 
 CONNECT_S = 8
-"""An engine must accept a connection within this time.
+"""An engine must accept a connection within this many seconds.
 
-The same limit applies later: if a host does not confirm sent data for this long, the kernel ends
-the connection.
+The same limit applies to an open connection: if the other host does not confirm sent data for this
+many seconds, the kernel ends the connection.
 """
 LIVELY = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),

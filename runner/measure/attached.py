@@ -38,9 +38,9 @@ def leaders(address: str, port: int) -> list[int]:
 
     If a process and its child both listen, the child is left out. If several processes with the
     same parent listen, they are the workers of a server, so return only the parent. But if this
-    parent is init or an ancestor of the lab, return the listening processes instead. Return an
-    empty list if no process of this machine listens there, or if this user may not see which
-    process does.
+    parent is init or an ancestor of the lab's own process, return the listening processes instead.
+    Return an empty list if no process of this machine listens there, or if this user may not see
+    which process listens.
     """
     ours = (
         each.address.partition("%")[0]
@@ -61,7 +61,8 @@ def leaders(address: str, port: int) -> list[int]:
 def _sockets(address: str, port: int) -> set[str]:
     """Return the inodes of the sockets that accept connections to `address` and `port`.
 
-    If no socket is bound to the address itself, return the sockets that are bound to all addresses.
+    If no socket is bound to `address` itself, return the sockets that accept connections to every
+    address of this machine (these sockets are bound to 0.0.0.0 or `::`).
     """
     found: dict[str, set[str]] = {}
     for table in ("tcp", "tcp6"):
@@ -80,7 +81,7 @@ def _sockets(address: str, port: int) -> set[str]:
     # specific address comes first.
     names = [address, "::"]
     if ip_address(address).version == 4:
-        # These are addresses at which other programs listen; the lab itself does not listen there.
+        # The lab only looks for other programs' sockets at 0.0.0.0. The lab does not listen there.
         names[1:1] = [str(ip_address(f"::ffff:{address}")), "0.0.0.0"]  # noqa: S104
     return next((found[name] for name in names if name in found), set())
 
@@ -88,8 +89,8 @@ def _sockets(address: str, port: int) -> set[str]:
 def _holders(sockets: set[str]) -> dict[int, int]:
     """Return the processes that have one of `sockets` open: a dict from pid to the parent's pid.
 
-    `sockets` contains inodes. psutil cannot do this, because it names only one process per socket,
-    but several workers may share a socket.
+    `sockets` contains inodes. psutil cannot list these processes, because psutil names only one
+    process per socket, but several workers may share a socket.
     """
     links = {f"socket:[{inode}]" for inode in sockets}
     found = {}
@@ -97,7 +98,7 @@ def _holders(sockets: set[str]) -> dict[int, int]:
         with contextlib.suppress(OSError, psutil.Error):
             for entry in os.scandir(f"/proc/{pid}/fd"):
                 with contextlib.suppress(FileNotFoundError):  # the file was closed meanwhile
-                    # The text of the link is not a path.
+                    # pathlib is not used here, because the text of the link is not a path.
                     if os.readlink(entry.path) in links:  # noqa: PTH115
                         found[pid] = psutil.Process(pid).ppid()
                         break
@@ -106,7 +107,7 @@ def _holders(sockets: set[str]) -> dict[int, int]:
 
 @dataclass(frozen=True)
 class Listener:
-    """The process that listens at an address, or the reason why it is unknown."""
+    """The process that listens at an address, or the reason why the process is unknown."""
 
     pid: int
     why: str
@@ -125,8 +126,8 @@ class Listener:
 def find(api: UserApi) -> Listener:
     """Return the process of the server that listens at the address of `api`.
 
-    If `leaders` finds no process or several processes, or only a program of FORWARDERS, the
-    Listener contains the reason instead of a process.
+    The server's process is unknown if `leaders` finds no process, several processes, or only a
+    program of FORWARDERS. Then the returned Listener contains the reason instead of a process.
     """
     leading = leaders(api.address, api.port or 80)
     if not leading:
@@ -193,7 +194,7 @@ def _resolved(path: str | None) -> str | None:
 
 
 def target(api: UserApi, found: Listener) -> Running:
-    """Return the server of `api` as a Running that the lab cannot end."""
+    """Return a Running for a user's server. Calling `stop` on the Running does nothing."""
     pid = found.pid
     known = found.pid != UNKNOWN_PID
     process = psutil.Process(pid) if known else None

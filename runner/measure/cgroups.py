@@ -1,8 +1,9 @@
 """Find, create and read control groups of version 1 or 2. CPU times are in nanoseconds.
 
-Both versions are in use. /proc/PID/cgroup shows which version counts a process's CPU time: version
-1 if a line has the controller `cpuacct`, otherwise version 2 (the line `0::PATH`). If a machine has
-both versions mounted (hybrid), version 1 counts the CPU time.
+Some machines use version 1 of control groups, and others use version 2. /proc/PID/cgroup shows
+which version counts a process's CPU time: version 1 if a line has the controller `cpuacct`,
+otherwise version 2 (the line `0::PATH`). If a machine has both versions mounted (hybrid), version 1
+counts the CPU time.
 """
 
 import contextlib
@@ -80,7 +81,8 @@ def mounts(root: Path = ROOT) -> Path:
 ALL_PROGRAMS = mounts() / "cpuacct" / "cpuacct.usage"
 """File with the CPU time of all programs in nanoseconds.
 
-Only version 1 has such a file, because the root group of version 2 counts in clock ticks.
+Only version 1 has such a file. The root group of version 2 counts CPU time in clock ticks, which
+are longer than a nanosecond.
 """
 
 
@@ -123,7 +125,7 @@ def cpu_group(pid: Pid, root: Path = ROOT) -> CpuGroup | None:
     """Return the group that limits the CPU time of `pid`; None if the lab cannot see this group.
 
     The lab cannot see a group outside the lab's control group namespace. The kernel shows the path
-    of such a group with `/..` at the beginning. `root` is the folder of /proc and /sys.
+    of such a group with `/..` at the beginning. The folder `root` contains `proc` and `sys`.
     """
     paths = _paths(pid, root)
     version = 1 if "cpu" in paths else 2
@@ -135,7 +137,10 @@ def cpu_group(pid: Pid, root: Path = ROOT) -> CpuGroup | None:
 
 
 def memory_group(pid: Pid) -> Path | None:
-    """Return the folder of the control group that limits the memory of `pid`, or None."""
+    """Return the folder of the control group that limits the memory of `pid`.
+
+    Return None if the kernel reports no such group.
+    """
     paths = _paths(pid)
     if "memory" in paths:
         return _v1_mount("memory") / paths["memory"]
@@ -143,10 +148,10 @@ def memory_group(pid: Pid) -> Path | None:
 
 
 def _paths(pid: Pid, root: Path = ROOT) -> dict[str, str]:
-    """Return the paths of a process's control groups, by the name of the controller.
+    """Return a dict from the names of controllers to the paths of a process's control groups.
 
-    The path of the group of version 2 has an empty text in place of the controller's name. Return
-    an empty dict if the process has ended.
+    The key of the version 2 group is an empty text, because the kernel lists this group without
+    controllers. Return an empty dict if the process has ended.
     """
     try:
         listed = root / "proc" / str(pid) / "cgroup"
@@ -173,8 +178,8 @@ def _v2_mount(root: Path) -> Path:
 def temporary(name: str, note: Callable[[Path], None]) -> Iterator[Cgroup | None]:
     """Yield a new group and remove it on leaving; yield None if this user may not create groups.
 
-    Processes that are still in the group on leaving are killed. `note` is called with each folder
-    of the group, so that the folder is removed even if the runner dies.
+    Processes that are still in the group on leaving are killed. `note` must record each folder of
+    the group, so that the folder can be removed even if the runner dies.
     """
     group = _created(f"bench-{name}-{os.urandom(4).hex()}", note)
     try:
@@ -219,9 +224,9 @@ def limiting_parent(ours: Path, root: Path = ROOT) -> Path:
     """Return the version 2 group below which a new group can limit CPU time.
 
     Return `ours`, the group of this process, if `ours` can pass the controller `cpu` to groups
-    below. Usually `ours` cannot, because only the root group may contain processes and pass
-    controllers at the same time. So otherwise return the root group. If the root group cannot be
-    used either, return `ours`, because a group below `ours` at least counts CPU time.
+    below `ours`. Usually that is impossible, because only the root group may contain processes and
+    pass controllers at the same time. Then return the root group. If the root group cannot be used
+    either, return `ours`, because a group below `ours` at least counts CPU time.
     """
     for parent in (ours, mounts(root)):
         control = parent / "cgroup.subtree_control"

@@ -1,7 +1,8 @@
 """Find out which compiler built a program, by reading the program's file.
 
-Go stores its build information in a section of its own, and rustc stores its version in the section
-`.comment`. So the answer is right even if the program was built on another machine.
+Go's compiler stores its version in the section `.go.buildinfo` of each program, and rustc stores
+its version in the section `.comment`. So the compiler is known even if the program was built on
+another machine.
 """
 
 import re
@@ -14,12 +15,12 @@ _SECTION = struct.Struct("<I4xQQQQ")
 """The first fields of a section's header: name, flags, address, offset and size."""
 _GO_MAGIC = b"\xff Go buildinf:"
 _GO_STRINGS = 32
-"""Offset in Go's section at which the length of the version is stored.
+"""Offset in the section `.go.buildinfo` at which the length of Go's version is stored.
 
-The text of the version follows its length.
+The text of the version follows the length.
 """
 _GO_INLINE = 2
-"""Bit in the section's flags (byte 15) that is set if the section contains the version.
+"""Bit in byte 15 of the section `.go.buildinfo`: set if the section contains Go's version.
 
 Go has set this bit since version 1.18.
 """

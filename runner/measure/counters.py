@@ -19,7 +19,7 @@ from runner.measurement import Counters
 from runner.model import Cell
 from runner.shapes import Closed, ForTime, Search, Steps
 
-WARM_UP_SETTLES_S = 3.0  # the server must finish the warm-up's last requests within this time
+WARM_UP_SETTLES_S = 3.0  # longest wait for the server to finish the warm-up's last requests
 QUIET_S = 0.05  # the warm-up has settled if the counters stay the same for this long
 
 
@@ -52,7 +52,8 @@ def network_bytes() -> dict[str, int]:
 def undelivered(port: int) -> int:
     """Return the number of connections to `port` that this host closed, but that still send data.
 
-    The data can take a while to arrive, because TCP has to resend data that was lost.
+    A connection still sends after it was closed if data has not yet arrived at the other host. This
+    can take a while, because TCP has to resend data that was lost.
     """
     rows = [line.split()[2:4] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     # Count the states FIN_WAIT1, LAST_ACK and CLOSING of the kernel's include/net/tcp_states.h.

@@ -41,7 +41,7 @@ SELECT (SELECT count(*) FROM devices WHERE firmware = %s),
 
 @dataclass(frozen=True)
 class Database:
-    """A started PostgreSQL whose database `lab` holds the empty table of servers/schema.sql."""
+    """A started PostgreSQL. Its database `lab` has the table that servers/schema.sql creates."""
 
     running: RunningDatabase
     version: str
@@ -64,7 +64,9 @@ class Database:
     def counters(self, tag: str) -> DatabaseCounters:
         """Return the number of rows whose firmware is `tag`, and PostgreSQL's statistics.
 
-        Raise LabError if the database does not answer.
+        The statistics are the number of inserts, the total duration of the inserts in ms, and the
+        number of connections that clients have opened. Raise LabError if the database does not
+        answer.
         """
         rows, calls, total_ms, sessions = self._ask(_COUNTERS, (tag,))[0]
         return DatabaseCounters(int(rows), int(calls), float(total_ms), int(sessions))

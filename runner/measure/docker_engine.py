@@ -113,7 +113,7 @@ def build_image(
 def _context(folder: Path, others: Sequence[str] = ()) -> IO[bytes]:
     """Return a folder as a tar file for Docker.
 
-    Leave out what `others` names, and what the folder's .dockerignore names.
+    Leave out the files and folders that `others` or the folder's .dockerignore names.
     """
     ignore = folder / ".dockerignore"
     lines = ignore.read_text(encoding="utf-8").splitlines() if ignore.is_file() else []
@@ -133,9 +133,9 @@ def debian_base(client: DockerClient) -> str:
 def _pulled(client: DockerClient, official: str) -> bool:
     """Return whether an official image is present or can be pulled.
 
-    If it cannot be pulled, make the lab's own base image with mmdebstrap from the host's package
-    sources, which takes about 15 s. Once the lab's own image exists, return False without asking
-    the registry again.
+    If the official image cannot be pulled, make the lab's own base image with mmdebstrap from the
+    host's package sources, which takes about 15 s. Once the lab's own image exists, return False
+    without trying to pull the official image again.
     """
     for tag, answer in ((official, True), (BASE_TAG, False)):
         with contextlib.suppress(ImageNotFound):
@@ -255,9 +255,10 @@ class DockerHost:
         return 0
 
     def watch(self, container: str) -> None:
-        """Register a container by its full id, so that its host ends it if this runner is lost.
+        """Register a container by its full id.
 
-        On this machine there is nothing to do, because the runner's watchdog ends the container.
+        The host ends its registered containers if this runner is lost. On this machine there is
+        nothing to register, because the runner's watchdog ends the containers.
         """
 
 
@@ -295,8 +296,8 @@ class DockerEngine:
         port = self._server.free_port()
         env = {**handed, "ADDR": f"{self._server.address}:{port}"}
         env |= {} if server.contract else {"PORT": str(port)}
-        # Compare the clocks before the start. After the start, the server may answer at any moment,
-        # and the lab must not be late to notice it.
+        # Compare the clocks before the start. After the start, the server may become ready at any
+        # moment, and the lab must notice this moment without delay.
         ahead_ns = self._server.wall_ahead_ns()
         with self._container(self._server, server.name, cpus, env, log) as container:
             facts = _facts(self._server, container, port, log)
@@ -413,7 +414,7 @@ def _packed(name: str, data: bytes) -> bytes:
 def _facts(host: DockerHost, container: Container, port: int, log: Path) -> dict[str, Any]:
     """Return keyword arguments of Running for a started container.
 
-    They are the pid, the port, the address, and the functions `exit_code`, `stop` and `limit`.
+    The arguments are `pid`, `port`, `address`, and the functions `exit_code`, `stop` and `limit`.
     """
 
     def exit_code() -> int | None:
@@ -439,11 +440,11 @@ def _facts(host: DockerHost, container: Container, port: int, log: Path) -> dict
 def _start(container: Container, ahead_ns: int) -> dict[str, Any]:
     """Return further keyword arguments of Running for a started container.
 
-    They are the size of the container's image, and the instant at which the container's program
-    began. A value that the engine does not report is left out.
+    The arguments are the size of the container's image, and the instant at which the container's
+    program began. A value that the engine does not report is left out.
 
     The engine reports the instant by the wall clock of the container's host. That clock is ahead of
-    this machine's wall clock by `ahead_ns`. The result is converted to this machine's wall clock.
+    this machine's wall clock by `ahead_ns`. The returned instant is by this machine's wall clock.
     """
     known: dict[str, Any] = {}
     with contextlib.suppress(*TROUBLE, ValueError, KeyError, AttributeError):

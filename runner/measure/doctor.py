@@ -117,7 +117,7 @@ def find_generators() -> dict[str, Tool]:
 
 
 def examine_tools(installed: Mapping[str, Tool]) -> list[Diagnosis]:
-    """Return a diagnosis of each load generator: whether it is installed, and fit for the lab."""
+    """Return diagnoses that say which load generators are installed and fit for the lab."""
     findings = []
     no_servers = places().checkout is None
     for name, traits in TRAITS.items():
@@ -235,9 +235,11 @@ def examine_perf(refused: str | None) -> Diagnosis:
 def examine_calibration(
     this_machine: Machine, versions: Mapping[str, str], server_cpus: int
 ) -> Diagnosis:
-    """Return a diagnosis that says whether verdicts on this machine can use stored ceilings.
+    """Return a diagnosis that says whether the stored ceilings of the generators are valid here.
 
-    `versions` contains the versions of the installed generators, by name.
+    The ceilings are valid only for this machine, for the installed versions of the generators, and
+    for the number of CPUs that the generator gets. `versions` contains the installed versions by
+    the generators' names.
     """
     try:
         found = load_calibration()
@@ -256,7 +258,7 @@ def examine_calibration(
             "version or the number of CPUs has changed: run `bench calibrate` again."
         )
         return Diagnosis("ceilings", "warning", text)
-    # Keep only the highest ceiling of each tool, load model and mode.
+    # For each combination of tool, load model and mode, keep only the highest ceiling.
     best = {
         (one.tool, one.load_model, one.mode): one
         for one in sorted(found.ceilings, key=lambda one: one.rps)

@@ -120,18 +120,19 @@ class Engine(Protocol):
     def database(
         self, cpus: tuple[int, ...], verifier: str, log: Path
     ) -> AbstractContextManager[RunningDatabase]:
-        """Start a fresh PostgreSQL on `cpus`; `verifier` is the stored password of its role `lab`.
+        """Start a fresh PostgreSQL on `cpus`, with the role `lab`.
 
-        Leaving the context removes the database with its data.
+        `verifier` is the SCRAM verifier of the role's password. Leaving the context removes the
+        database with its data.
         """
 
 
 def free_port(address: str = LOOPBACK) -> int:
     """Return a port that was free just now at `address`, which is an address of this machine.
 
-    The port is below the kernel's range of ports for outgoing connections. So no outgoing
-    connection of a client gets this port before the server listens there, and no client connects to
-    itself.
+    The port is below the range from which the kernel takes ports for outgoing connections. So no
+    client's connection can take this port before the server listens there. A client whose
+    connection took the server's port would connect to itself instead of the server.
     """
     low = max(ephemeral_ports()[0], 12_000)
     for _ in range(200):
@@ -156,7 +157,7 @@ def ask(
 ) -> Response | None:
     """Send GET for a path over a new connection; read the body only if `whole`.
 
-    Return None if the answer is missing or not HTTP. Raise OSError if the connection fails.
+    Return None if the answer is missing or not HTTP. Raise OSError if no connection can be opened.
     """
     host = running.origin.partition("//")[2]
     with running.connect(timeout_s) as channel:

@@ -1,7 +1,8 @@
 """Use several hosts as one lab, through their Docker engines and their stations.
 
-Each host needs only a Docker engine. During a trial, only the server under test and its database
-listen on the network between the hosts.
+A station is a container that runs the lab's generators and instruments on a host. Each host needs
+only a Docker engine, because the lab starts the station through this engine. During a trial, only
+the server under test and its database listen on the network between the hosts.
 """
 
 import contextlib
@@ -131,7 +132,7 @@ class FleetIdle(IdleCpus):
 
 
 class Fleet:
-    """The hosts of a campaign, and the engine of its servers and databases."""
+    """The hosts of a campaign, and the engine that starts the campaign's servers and databases."""
 
     def __init__(self, hosts: Hosts, places: Mapping[str, Place], ledger: Ledger) -> None:
         self.hosts = hosts
@@ -242,7 +243,8 @@ class Fleet:
     def warnings(self, connections: int, opened: int) -> list[str]:
         """Return a warning, with a remedy, for each fact of the hosts that distorts a campaign.
 
-        `connections` and `opened` mean the same as in `machine.examine`.
+        The first warning is always that other programs in the network can reach the server (see
+        OPEN_TO_ALL). `connections` and `opened` mean the same as in `machine.examine`.
         """
         found: dict[str, list[str]] = {}
         for role, hazards in self.hazards(connections, opened).items():
@@ -367,7 +369,7 @@ def _clients_of(place: Place, places: Mapping[str, Place]) -> tuple[str, ...]:
 
 
 def reap_fleet(hosts: Hosts) -> list[str]:
-    """Remove the containers of dead runners from every host; return a description of each.
+    """Remove the containers of dead runners from every host; return a description of each one.
 
     If a host cannot be reached, clean up the other hosts first, and then raise LabError.
     """
@@ -390,7 +392,7 @@ def _client(host: Host, role: str) -> contextlib.closing[Any]:
         return contextlib.closing(connect(*_reached(host)))
     except ModuleNotFoundError:
         raise LabError("ssh:// needs paramiko: pip install '.[fleet]'.") from None
-    # Paramiko, ssl, requests and docker-py each raise other errors.
+    # Catch every exception, because paramiko, ssl, requests and docker-py share no error class.
     except Exception as error:  # noqa: BLE001
         raise LabError(
             f"The engine of the {role} cannot be reached: {reason(error)}.", exit_code=1
@@ -425,7 +427,8 @@ def station_image(builder: Any, stage: Stage) -> str:
 def station_options(name: str, role: str) -> dict[str, Any]:
     """Return the options of a station's container, except its mounts and its capabilities.
 
-    `name` is the beginning of the container's name, and `role` the role of its host.
+    The container's name is `bench-`, then `name`, then random digits. `role` is the role of the
+    container's host.
     """
     return {
         **docker_engine.HARDENED,
@@ -439,9 +442,10 @@ def station_options(name: str, role: str) -> dict[str, Any]:
 
 
 def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Remove metadata that differs between checkouts, so that equal files give equal images.
+    """Return a tar entry without the metadata that differs between checkouts.
 
-    Return None for a file that does not belong in the image.
+    So equal files always give equal images. Return None for a file that does not belong in the
+    image.
     """
     if "__pycache__" in entry.name:
         return None

@@ -18,8 +18,8 @@ from runner.model import CannotGoOnError
 BEAT_S = 1.0
 """Interval between two signs of life.
 
-Without signs of life, a loss could not be noticed during a load, because a station answers the
-runner's request for a load only when the load ends.
+Without signs of life, the runner could not notice during a load that a host is lost, because a
+station answers the runner's request for a load only when the load ends.
 """
 BEAT = "beat"
 """The line that the runner sends to a station as a sign of life."""
@@ -30,17 +30,17 @@ SAID_S = 3.0
 LOST_S = 8.0
 """The runner gives up a host that has been silent for this long."""
 LEASE_S = 10.0
-"""If the runner has been silent for this long, a station ends everything that it watches."""
+"""A station ends everything that it watches if the runner has been silent for this long."""
 STOPPED_S = 4 * LOOK_S
 """If more than this time passes between two checks, the checking process itself was stopped."""
 
 
 class Silence:
-    """Measures how long the other side has been silent.
+    """A timer that measures how long the other side of a channel has been silent.
 
-    Call `seconds` every LOOK_S. If this process itself was stopped meanwhile, the silence counts
-    from 0 again, because signs of life may have arrived that are still unread. `clock` returns
-    seconds.
+    Call `seconds` every LOOK_S. If this process itself was stopped between two calls, the silence
+    counts from 0 again, because signs of life may have arrived that are still unread. `clock`
+    returns seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -63,7 +63,7 @@ class Silence:
         return now_s - self._heard_s
 
     def take_longest_s(self) -> float:
-        """Return the longest silence since the last call, in seconds."""
+        """Return the longest silence, in seconds, since this method was last called."""
         longest_s = max(self._longest_s, self._clock() - self._heard_s)
         self._longest_s = 0.0
         return longest_s
@@ -93,7 +93,11 @@ class _Watched:
 
 
 class Vigil:
-    """Watches all hosts of a run. If one host is lost, every wait for any of the hosts ends."""
+    """A watch over all hosts of a run.
+
+    If one host is lost, every call that waits for an answer from any of the hosts ends with an
+    error.
+    """
 
     def __init__(self, say: Callable[[str], None], now_s: Callable[[], float] = time.time) -> None:
         self._say = say
@@ -133,11 +137,11 @@ class Vigil:
             raise CannotGoOnError(self.loss)
 
     def is_lost(self, name: str) -> bool:
-        """Return whether this host is lost."""
+        """Return whether the host of this name is lost."""
         return name in self._lost
 
     def lose(self, line: Line) -> None:
-        """Treat the host of this channel as lost, and end all calls to it."""
+        """Treat the host at the other end of `line` as lost, and end all calls to this host."""
         with self._lock:
             given_up = [each for each in self._watched if each.line is line]
             self._watched = [each for each in self._watched if each.line is not line]
@@ -151,7 +155,11 @@ class Vigil:
             each.abandon()
 
     def look(self) -> None:
-        """Report each host that is silent, and give up each host that is silent for LOST_S."""
+        """Report each host that is silent for SAID_S, and give it up if it is silent for LOST_S.
+
+        Also give up a host whose station has ended the channel, and report each host that responds
+        again.
+        """
         with self._lock:
             watched: Sequence[_Watched] = tuple(self._watched)
         for each in watched:

@@ -27,13 +27,13 @@ NO_STATES = (
 WATCHED_S = 0.2
 """The lab observes for this long whether CPUs still enter sleep states.
 
-An idle CPU wakes several times in this time. If the CPU goes back to sleep each time, the lab
-notices that the CPU still sleeps.
+An idle CPU wakes several times in this time. If the CPU then enters a sleep state more than once,
+the lab concludes that the CPU still sleeps.
 """
 
 
 class IdleCpus:
-    """Sets the state of idle CPUs; the attribute `state` is the state that was really reached.
+    """A switch that lets idle CPUs poll or sleep; the attribute `state` says what they really do.
 
     `device` is the file of PM QoS, and `states` is the folder that `idle_states` reads. `sleep`
     waits for some seconds, so that the lab can observe whether CPUs still enter sleep states.
@@ -130,10 +130,11 @@ def remedy(problem: str) -> str:
 def become_instrument() -> int:
     """Pin this instrument to CPUs and raise its priority; return its period in nanoseconds.
 
-    The command line gives the frequency and the CPUs, as `HZ CPUS`. The priority is real-time or,
-    if that is not permitted, a better nice value. Priority matters because instruments share the
-    generator's CPUs: a late sampler blurs peaks, and a late probe attributes its own wait for a CPU
-    to the server. An instrument needs only a fraction of a millisecond at a time.
+    The period is the time between two samples or requests. The command line gives the frequency and
+    the CPUs, as `HZ CPUS`. The priority is real-time or, if that is not permitted, a better nice
+    value. Priority matters because instruments share the generator's CPUs: a late sampler blurs
+    peaks, and a late probe attributes its own wait for a CPU to the server. The generator loses
+    little CPU time, because an instrument needs only a fraction of a millisecond at a time.
     """
     os.sched_setaffinity(0, {int(cpu) for cpu in sys.argv[2].split(",")})
     try:

@@ -92,7 +92,8 @@ def _checks(
         handed |= {**database.handed_to(server), "DB_POOL_SIZE": str(POOL_SIZE)}
     with engine.started(server, placement.server, handed, log) as running:
         wait_ready(server.name, running, nonce, log)
-        # /proc of another host cannot be read from here.
+        # A server on another host is checked without its memory and open files, because /proc of
+        # another host cannot be read from here.
         here = running.address == LOOPBACK
         subject = source_of(running.pid) if here else None
 

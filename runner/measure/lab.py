@@ -35,20 +35,20 @@ ONE_A_MACHINE = "\0web-bench-lab"
 
 @dataclass(frozen=True)
 class Lab:
-    """The opened lab. Code that starts a server needs the engine that `Lab.engine_for` returns."""
+    """The opened lab. To start a server, use the engine that `engine_for` returns, not `engine`."""
 
     engine: Engine
     ledger: Ledger
     idle: IdleCpus
     reaped: tuple[str, ...]  # descriptions of the leftovers of dead runs that the lab has removed
     warnings: tuple[str, ...]  # warnings about other measurements that run on this machine
-    fleet: Fleet | None = None  # the hosts of a hosts file; None if all runs on this machine
+    fleet: Fleet | None = None  # the hosts of a hosts file; None without a hosts file
 
     @property
     def sites(self) -> Sites:
-        """The site of each role. Sites are compared by identity, so each is created only once.
+        """The site of each role. Sites are compared by identity, so each site is created only once.
 
-        With other hosts, call `fleet.place` first.
+        If the run has a hosts file, call `fleet.place` first, because it chooses the CPUs.
         """
         return self.fleet.sites if self.fleet else self._here
 
@@ -163,8 +163,8 @@ def _signals() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            # After a signal the process is about to end. A second signal must not change its exit
-            # code, so ignore it.
+            # After a signal the process is about to end. Ignore further signals, so that they do
+            # not change the exit code of the process.
             signal.signal(number, signal.SIG_IGN if came else handler)
 
 

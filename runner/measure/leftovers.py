@@ -1,4 +1,4 @@
-"""Record what a run starts, so that it can be removed if the run dies.
+"""Record everything that a run starts, so that it can be removed if the run dies.
 
 Each runner writes a ledger file under data/.live/. The file begins with the runner's `identity`,
 and the clean-up never touches a ledger whose runner is alive. Each entry identifies a thing without
@@ -6,9 +6,10 @@ ambiguity: a process by its pid and start time, a container by its full id. The 
 folder identifies the process that made it, by pid namespace, pid and start time:
 `bench-NAMESPACE-PID-START-…`.
 
-`python -m runner.measure.leftovers watchdog LEDGER` outlives the runner for a moment. It holds the
-read end of a pipe whose write end only the runner has. However the runner ends, even by SIGKILL,
-the kernel closes the pipe, and then the watchdog removes everything that the ledger lists.
+The watchdog (`python -m runner.measure.leftovers watchdog LEDGER`) is a process that outlives the
+runner for a moment. The watchdog holds the read end of a pipe whose write end only the runner has.
+However the runner ends, even by SIGKILL, the kernel closes the pipe, and then the watchdog removes
+everything that the ledger lists.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class Ledger:
         self._stored.write(path)
 
     def add(self, entry: Entry) -> None:
-        """Append an entry; call this just before or just after the listed thing is created."""
+        """Append an entry; call this method just before or just after the thing is created."""
         self._stored.entries.append(entry)
         if self.path.exists():
             with self.path.open("a", encoding="utf-8") as handle:
@@ -278,7 +279,7 @@ class ContainerEntry:
     def __str__(self) -> str:
         return f"container {self.id}"
 
-    # A stopped container still exists after a reboot, so it is removed even then.
+    # A container still exists after a reboot, unlike a process, so it is removed even then.
     def remove(self, same_boot: bool, engines: Engines) -> list[str] | None:  # noqa: ARG002
         """Remove the container; return None if its engine does not answer."""
         return engines.remove(tuple(self.engine or ("", "")), self.id)
@@ -422,7 +423,7 @@ def scratch(ledger: Ledger) -> Iterator[Path]:
 
 
 def sweep_temporary() -> list[str]:
-    """Remove the temporary folders that ended runners of this user have left behind.
+    """Remove the temporary folders that dead runners of this user have left behind.
 
     Return a description of each removed folder.
     """

@@ -103,8 +103,8 @@ def _write(table: pa.Table, out: Path) -> None:
 class Bench:
     """Everything that the trials of a run share.
 
-    The observers (sampler and probe) are switched off only in order to measure what they themselves
-    cost.
+    The observers (sampler and probe) are normally on. They are switched off only in order to
+    measure how much the observers themselves change the results.
     """
 
     lab: Lab
@@ -211,7 +211,7 @@ class Watchers:
 
 @contextlib.contextmanager
 def watching(bench: Bench) -> Iterator[Watchers]:
-    """Start the observers selected in `bench`, each on the instruments' CPUs of its site."""
+    """Start the observers that `bench` switches on, each on its site's CPUs for instruments."""
     sites = bench.sites
     hz = bench.campaign.sample_hz
     with contextlib.ExitStack() as stack:
@@ -228,9 +228,10 @@ def watching(bench: Bench) -> Iterator[Watchers]:
 
 
 AHEAD_S = 0.5
-"""If a load has several generators, all begin this long after the runner decided to start them.
+"""Time in seconds for which several generators of a load wait, so that they begin together.
 
-To start the generators takes less time, so all generators are ready by then.
+The time counts from the moment when the runner starts the generators' processes. To start these
+processes takes less time, so all generators are ready when they have to begin.
 """
 
 
@@ -246,8 +247,9 @@ class GeneratedByAll:
 def generate(bench: Bench, loads: Sequence[Job], watchers: Watchers | None) -> GeneratedByAll:
     """Run the loads of all generators to their end. The loads begin at the same instant.
 
-    Return the loads' results, and the facts of the network between the hosts. If generators fail,
-    wait until all generators have ended, and then raise the error of the first one that failed.
+    Return the loads' results, and the facts about the network between the hosts. If a generator
+    fails, wait until all generators have ended, and then raise the error of the failed generator.
+    If several generators failed, raise the error of the one that comes first in `loads`.
     """
     sites = bench.sites
     for site in sites.all:

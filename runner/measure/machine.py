@@ -111,7 +111,7 @@ def facts(root: Path = ROOT) -> MachineFacts:
 
     The list of facts is fixed, so that environment variables and user names are never included. A
     fact is None if the kernel does not report it. On CPUs other than x86, some facts are missing.
-    `root` is the folder of /proc, /sys and /etc.
+    The folder `root` contains `proc`, `sys` and `etc`.
     """
     cpus = sorted(os.sched_getaffinity(0))
     memory_kib = number_after(b"MemTotal:", _read(root / "proc/meminfo").encode())
@@ -149,10 +149,10 @@ def facts(root: Path = ROOT) -> MachineFacts:
 def place(server_cpus: int, database_cpus: int = 0) -> Placement:
     """Give the server the first `server_cpus` CPUs, the database the next, the generator the rest.
 
-    If this would leave no CPU for the generator, database and generator share the CPUs that the
-    server does not use. They do not use the server's CPUs, because the server would then look slow.
-    Only if the machine has a single CPU, server, database and generator share it. Raise LabError if
-    the machine has several CPUs and the server would get all of them.
+    If this would leave no CPU for the generator, the database and the generator share the CPUs that
+    the server does not use. They do not share the server's CPUs, because the server would then look
+    slow. But if the machine has only one CPU, the server, the database and the generator share this
+    CPU. Raise LabError if the machine has several CPUs and the server would get all of them.
     """
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     if len(cpus) == 1:
@@ -220,8 +220,8 @@ def examine(
 
     The campaign has at most `connections` connections open at the same time. Each of its trials
     opens at most `opened` connections in total (counters.connections_of). In close mode, this
-    number is large, because each request opens a connection. `root` is the folder of /proc, /sys
-    and /etc. `sleep` waits for STEAL_OVER_S, during which the use of the CPUs is observed.
+    number is large, because each request opens a connection. The folder `root` contains `proc`,
+    `sys` and `etc`. `sleep` waits for STEAL_OVER_S, during which the use of the CPUs is observed.
     """
     found = facts(root)
     return [
@@ -239,8 +239,8 @@ def cpu_list(cpus: Sequence[int]) -> str:
 def _of_placement(cores: Sequence[Sequence[int]], placement: Placement) -> list[Diagnosis]:
     """Check whether server, generator and database have CPUs of their own.
 
-    Also check whether the server shares a core with its load. For each core with several hardware
-    threads, `cores` contains the CPUs of the core.
+    Also check whether the server shares a core with the generator or the database. For each core
+    with several hardware threads, `cores` contains the CPUs of the core.
     """
     both = {*placement.server, *placement.generator}
     if not placement.disjoint and len(both) > 1:
@@ -402,10 +402,10 @@ def _of_connections(
 def _ports(facts: MachineFacts, waiting: int, connections: int, opened: int) -> Diagnosis:
     """Check whether there are enough ports for outgoing connections.
 
-    Closed connections still hold `waiting` of the ports, because the side that closes a connection
-    keeps its port for a minute (TIME-WAIT, RFC 9293). If net.ipv4.tcp_tw_reuse is 1, or 2 (loopback
-    only, the default), the port can be reused after a second. Otherwise these ports are not
-    available now.
+    `waiting` is the number of ports that closed connections still hold, because the side that
+    closes a connection keeps the connection's port for a minute (TIME-WAIT, RFC 9293). If
+    net.ipv4.tcp_tw_reuse is 1, or 2 (loopback only, the default), such a port can be reused after a
+    second. If net.ipv4.tcp_tw_reuse is 0, the port can be reused only after the minute.
     """
     reuse = facts["tcp_tw_reuse"]
     first, last = facts["ephemeral_ports"]

@@ -37,7 +37,10 @@ def allowed_bytes() -> int:
 
 
 def available_bytes() -> int:
-    """Return the bytes available now: free, or in caches that the kernel can reclaim."""
+    """Return the bytes of memory that the lab can still use.
+
+    Caches that the kernel can reclaim count as free memory.
+    """
     return min(max(0, limit.most_bytes - limit.used_bytes) for limit in _limits())
 
 
@@ -129,7 +132,10 @@ def _group_of(pid: int) -> Path | None:
 
 
 def _counted(key: bytes, *files: Path) -> int | None:
-    """Return the number after `key` in the first readable file."""
+    """Return the number after `key` in the first file that can be read.
+
+    Return None if no file can be read, or if this file does not contain `key`.
+    """
     for file in files:
         with contextlib.suppress(OSError):
             return number_after(key, file.read_bytes())

@@ -22,7 +22,10 @@ from runner.model import LabError
 from runner.store import replacing
 
 HZ = 499
-"""Samples per second of CPU time: a prime number, so that samples are not in step with a timer."""
+"""perf takes this many samples per second of CPU time.
+
+The number is prime, so that the samples are not in step with a timer of the kernel or the server.
+"""
 ALL_CALLS = "raw_syscalls:sys_enter"
 CALLS = (
     *("read", "write", "readv", "writev", "recvfrom", "sendto", "recvmsg", "sendmsg", "sendfile"),
@@ -38,12 +41,12 @@ HARDWARE = ("instructions", "cycles", "branch-misses", "cache-misses")
 TRACEPOINTS = Path("/sys/kernel/tracing/events")
 PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 PATIENCE_S = 20.0
-"""perf must answer within this time. It normally answers within 0.1 s."""
+"""perf must answer within this time. Normally, perf answers within 0.1 s."""
 STARTS = 5
 """perf is started at most this many times.
 
-perf fails to start if one of the processes that it shall observe has just ended. Then perf is
-started again.
+perf fails to start if one of the processes to be observed has just ended. In this case the lab
+starts perf again.
 """
 
 
@@ -95,7 +98,7 @@ def events() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Perf:
-    """The program perf. It runs on the instruments' CPUs, so it takes no time from the server's."""
+    """The program perf. It runs on the instruments' CPUs, so that the server's CPUs stay free."""
 
     path: Path
     cpus: tuple[int, ...]
@@ -105,8 +108,9 @@ class Perf:
     def recording(self, pid: int, out: Path) -> Iterator[None]:
         """Record the call stacks of a process and its descendants while the context is open.
 
-        Write the output of `perf script` to `out`, gzipped. This happens while the processes still
-        run, because perf can find the files of a container only then. Raise LabError if perf fails.
+        On leaving, write the output of `perf script` to `out`, gzipped. The processes must still
+        run at that time, because perf can read a container's files only while the container runs.
+        Raise LabError if perf fails.
         """
         with replacing(out) as text:
             data = text.with_suffix(".data")
@@ -124,7 +128,8 @@ class Perf:
     def counting(self, pid: int, out: Path) -> Iterator[None]:
         """Count events of a process and its descendants while the context is open.
 
-        Write to `out` one line per event, each with a JSON object. Raise LabError if perf fails.
+        On leaving, write one line per event to `out`. Each line is a JSON object. Raise LabError if
+        perf fails.
         """
         with replacing(out) as text:
             with self._enabled(["stat", "-j", "-e", ",".join(events()), "-o", str(text)], pid):
@@ -153,8 +158,8 @@ class Perf:
         """Start perf on a process and its descendants, and return as soon as perf observes them.
 
         perf does not start if a process has ended since the processes were listed. This happens
-        with PostgreSQL, which has a process per connection. So list the processes again and retry,
-        up to STARTS times. Raise LabError if perf does not start at all.
+        with PostgreSQL, which has a process per connection. So if perf does not start, list the
+        processes again and start perf again. Raise LabError if STARTS starts have failed.
         """
         for start in range(1, STARTS + 1):
             pids = ",".join(map(str, descendants(pid)))

@@ -1,15 +1,17 @@
 """Measure the server's response time during a load, with few requests on a fixed schedule.
 
 Run as `python -m runner.measure.probe HZ CPUS`; loading.py sends the commands. Commands are JSON
-objects, one per line of standard input. A command that describes a request begins a series. It has
-the fields `method`, `path`, `body` and `port`, and optionally `address` (default 127.0.0.1), `host`
-(default `lab`), `tls` with the fields of `Tls`, and `hz`, which replaces HZ for this server. The
-command `pause` ends the series. It is answered with the samples and the CPU time that they cost.
-The probe ends when its input ends.
+objects, one per line of standard input. A command that describes a request begins a series, in
+which the probe sends this request repeatedly. Such a command has the fields `method`, `path`,
+`body` and `port`, and optionally `address` (default 127.0.0.1), `host` (default `lab`), `tls` with
+the fields of `Tls`, and `hz`, which replaces HZ for this server. The next command, `pause`, ends
+the series. The probe answers `pause` with the samples of the series, the CPU time that the probe
+used for the series, and the duration of the series. The probe ends when its input ends.
 
-Latency counts from the scheduled time. So if a server hangs for a second, every request that was
-due in that second is late, as it would be for independent users. Closed-loop generators do not send
-these requests at all, so their latencies look too good.
+The latency of a request counts from the time at which the request was due. So if a server hangs for
+a second, every request that was due in that second is late, as it would be for independent users. A
+closed-loop generator does not send these requests at all, so the latencies that it measures look
+too good.
 """
 
 import errno
@@ -30,18 +32,21 @@ from runner.measure.tls import HTTP_1, Tls
 from runner.measurement import PROBE_COLUMNS, PROBE_CONNECTIONS
 
 GIVE_UP_NS = 10_000_000_000
-"""The probe gives up a request after this time. The HTTP contract requires faster answers."""
+"""If an answer takes longer than this, the probe gives up the request.
+
+The HTTP contract requires faster answers.
+"""
 END = "end"  # the command that `Schedule.run` returns at the end of input
 Securing = Callable[[socket.socket], ssl.SSLSocket]
-"""A function that begins TLS on a connected socket."""
+"""A function that prepares a socket for TLS, but leaves the handshake to the caller."""
 
 
 class Connection:
     """A connection to the server, which is kept open and has at most one request under way.
 
-    The probe does not block while it connects, which includes the TLS handshake. So if a server
-    drops the first SYN, only one request is late by a second, not all requests that are due in that
-    second.
+    The probe does not wait while it connects and makes the TLS handshake, but goes on with other
+    requests. So if the first SYN of a connection is lost, only one request is late by a second, and
+    the other requests that are due in that second are sent in time.
     """
 
     def __init__(self, address: tuple[str, int], securing: Securing | None = None) -> None:
@@ -114,7 +119,8 @@ class Connection:
     def is_closed(self) -> bool:
         """Return whether the server has closed this idle connection.
 
-        Call this if the connection is ready to be read, although no answer is due.
+        Call this method only if the connection is ready to be read. No answer is due on an idle
+        connection, so in most cases the server has closed the connection.
         """
         if not isinstance(self.channel, ssl.SSLSocket):
             return True
@@ -139,7 +145,8 @@ class Beat:
         self._period_ns = period_ns
         self._random = random.Random(seed)  # noqa: S311 - reproducible on purpose
         self._periods = 0
-        # When the first period began by CLOCK_MONOTONIC, plus the durations of all stops since.
+        # The time by CLOCK_MONOTONIC when the first period began, plus the total duration of all
+        # stops of the clock since then.
         self._zero_ns = 0
         self._stopped_at_ns = 0  # when the clock was stopped, counted from `_zero_ns`
         # When the next request is due, counted from `_zero_ns`.
@@ -189,9 +196,10 @@ class Schedule:
         self._busy: dict[int, Connection] = {}
 
     def run(self) -> str:
-        """Send and receive until a command comes on standard input.
+        """Send requests and receive answers until a command comes on standard input.
 
-        Return the command once all requests are answered or abandoned.
+        Return the command once all requests are answered or abandoned. If the input ends, return
+        END.
         """
         command = ""
         self._beat.start()

@@ -1,7 +1,8 @@
 """Start servers and their databases as plain processes.
 
-Each server and each database is pinned to its CPUs, and has a session and, if permitted, a control
-group of its own.
+Each server and each database is pinned to CPUs, and runs in a session of its own (setsid(2)). If
+the lab may create control groups, each server and each database also has a control group of its
+own.
 """
 
 import contextlib
@@ -25,9 +26,10 @@ from runner.measure.leftovers import Ledger, kill_session, scratch, start_ticks
 from runner.measure.tools import find_program, remedy
 from runner.model import POSTGRES, LabError, Server
 
-# This shell script adds itself to its control group and waits for a line. (The names of the group's
-# folders contain no spaces.) Then the program replaces the script and keeps its pid. So the sampler
-# can watch the program from the first instruction on, and the group counts all its CPU time.
+# This shell script joins its control group and waits for a line. (The names of the group's folders
+# contain no spaces.) Then the script replaces itself by the program, which keeps the script's pid.
+# So the sampler can watch the program from the program's first instruction on, and the group counts
+# all CPU time of the program.
 _LAUNCHER = (
     'for folder in $1; do echo $$ > "$folder/cgroup.procs"; done; '
     'read -r _ || exit 1; shift; exec taskset -c "$@" < /dev/null'
@@ -39,8 +41,8 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 class Pinned:
     """A started program that waits until `release` is called.
 
-    `asking` is the signal that asks the program to end. Processes of the program that still run
-    `grace_s` after this signal are killed.
+    `asking` is the signal that asks the program to end. If the program still runs `grace_s` seconds
+    after this signal, the program is killed.
     """
 
     popen: subprocess.Popen[bytes]
@@ -73,8 +75,9 @@ class Pinned:
     def end(self) -> int:
         """Ask the program to end, and return its exit code.
 
-        After the grace period, kill all processes of the program's session (setsid(2)) that still
-        run.
+        As soon as the program has ended, but at the latest after `grace_s` seconds, kill all
+        processes of the program's session (setsid(2)) that still run. Raise LabError if the program
+        cannot be killed.
         """
         if self.popen.poll() is None:
             self.popen.send_signal(self.asking)
@@ -107,8 +110,8 @@ def pinned(
     """Start the program `argv` on `cpus` in `folder`, and append its output to `log`.
 
     The program's environment contains exactly `env`. The program waits until `release` is called.
-    On leaving, the program gets the signal `asking`. Processes of the program that still run after
-    `grace_s` are killed.
+    On leaving, the program is ended (see `Pinned.end`): it gets the signal `asking`, and is killed
+    if it still runs `grace_s` seconds later.
     """
     with cgroups.temporary(name, ledger.add_group) as group, log.open("ab") as output:
         folders = " ".join(map(str, group.folders)) if group else ""
@@ -151,7 +154,8 @@ class ProcessEngine:
     def prepare(self, server: Server) -> str | None:
         """Check that the programs which the server needs are installed.
 
-        Return None instead of an image's digest, because this engine has no images.
+        Return None instead of an image's digest, because this engine has no images. Raise LabError
+        if a program is missing, or if the server can be started only by a Docker engine.
         """
         if not server.contract and not server.run_command:
             raise LabError(
@@ -179,8 +183,8 @@ class ProcessEngine:
                 "PATH": os.pathsep.join([SYSTEM_PATH, os.environ.get("PATH", "")]),
                 "TMPDIR": str(temporary),
             }
-            # A user's own server gets PORT and HOME, because few programs read ADDR, and many need
-            # a home folder.
+            # A user's own server also gets PORT and HOME, because few programs read ADDR, and many
+            # programs need a home folder.
             if not server.contract:
                 env |= {"PORT": str(port), "HOME": os.environ.get("HOME", str(temporary))}
             if BY_FILE in handed:
@@ -292,9 +296,9 @@ def _controlled(start: Callable[[], Pinned], port: int) -> RunningDatabase:
 def _tree(process: Pinned) -> list[psutil.Process]:
     """Return the processes of a database; an empty list if the database has ended.
 
-    The processes must be signalled one by one, because each leads a session of its own. Call this
-    before ending the database. Afterwards the processes can no longer be found, because they are no
-    longer children of the database's first process.
+    The processes must be signalled one by one, because each process leads a session of its own.
+    Call this function before ending the database. Afterwards the processes can no longer be found,
+    because they are no longer children of the database's first process.
     """
     if process.popen.poll() is None:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -306,7 +310,7 @@ def _tree(process: Pinned) -> list[psutil.Process]:
 def _signal(tree: Sequence[psutil.Process], number: signal.Signals) -> None:
     """Send a signal to each living process.
 
-    psutil sends no signal if another process has got the pid meanwhile.
+    If a process has ended and another process has got its pid, psutil sends no signal.
     """
     for each in tree:
         with contextlib.suppress(psutil.NoSuchProcess):

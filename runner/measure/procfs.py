@@ -13,16 +13,16 @@ from pathlib import Path
 ROOT = Path("/")
 """Folder that contains /proc, /sys and /etc."""
 AT_ONCE = 8
-"""Number of processes whose memory is read at one tick.
+"""At one tick, the memory of at most this many processes is read.
 
-With a pool of 500 connections, PostgreSQL has 500 processes. To read all of them at one tick would
-take a CPU from the generator for milliseconds.
+With a pool of 500 connections, PostgreSQL has 500 processes. If the sampler read all 500 processes
+at one tick, it would take a CPU from the generator for milliseconds.
 """
 SELDOM = 4
 KEPT = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8
 """A subject keeps the files of at most this many processes open, two files per process.
 
-So the files of three such subjects fit into the limit of open files.
+So three subjects together use at most three quarters of the files that a process may have open.
 """
 OWN_CHILDREN = Path("/proc/thread-self/children")
 """A file that exists if the kernel lists the children of threads (CONFIG_PROC_CHILDREN)."""
@@ -32,10 +32,10 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 class KeptFile:
     """A file of /proc or /sys that stays open, and is read from its beginning each time.
 
-    To read a file that is already open takes a twentieth of the time that pathlib needs to open it.
-    Besides, an open file always belongs to the same process or group, even if another process gets
-    the same pid, or another group the same name. OSError is raised if the file does not exist, or
-    no longer exists.
+    To read a file that is already open takes a twentieth of the time that pathlib needs to open and
+    read it. Besides, an open file always belongs to the same process or group, even if another
+    process gets the same pid, or another group gets the same name. The constructor raises OSError
+    if the file does not exist, and `read` raises OSError if the file no longer exists.
     """
 
     _fd = -1
@@ -54,14 +54,14 @@ class KeptFile:
 
 
 def number_after(key: bytes, data: bytes) -> int | None:
-    """Return the whole number that follows `key` in a kernel file's text; None without the key."""
+    """Return the integer that follows `key` in a kernel file's text; None if `key` is absent."""
     at = data.find(key)
     return None if at < 0 else int(data[at + len(key) :].split(None, 1)[0])
 
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Memory and number of threads of some processes; both are None if there is no process."""
+    """Resident memory and number of threads of processes; both are None if there is no process."""
 
     resident_bytes: int | None = None
     threads: int | None = None
@@ -70,15 +70,15 @@ class MemoryUse:
 class Memory:
     """Reads the resident memory and the threads of a changing set of processes.
 
-    Shared memory counts once. The processes may differ in the size of their shared memory, and the
-    largest size counts for all of them together, because PostgreSQL's processes share their buffers
-    and hardly anything else.
+    Shared memory counts once. If the processes differ in the size of their shared memory, only the
+    largest size counts, because PostgreSQL's processes share their buffers and hardly anything
+    else.
 
     The processes are read in passes, because a call reads only AT_ONCE processes. Until a pass is
-    complete, the result is that of the previous pass. A pass begins every `every_ns`, or every
-    SELDOM times `every_ns` if there are more than AT_ONCE processes. To list the processes costs as
-    much as a pass, so they are listed only every SELDOM times `every_ns`. If `every_ns` is 0, each
-    call lists and reads all processes.
+    complete, the result is the result of the previous pass. A pass begins every `every_ns`, or, if
+    there are more than AT_ONCE processes, every SELDOM times `every_ns`. To list the processes
+    takes as long as a pass, so the processes are listed only every SELDOM times `every_ns`. But the
+    first call lists and reads all processes, and if `every_ns` is 0, every call does so.
     """
 
     def __init__(self, pids: Callable[[], Iterable[int]], every_ns: int) -> None:
@@ -93,9 +93,9 @@ class Memory:
         self._files: dict[int, tuple[KeptFile, KeptFile]] = {}
 
     def at(self, mono_ns: int) -> MemoryUse:
-        """Read the processes whose turn it is at `mono_ns`; return the last complete result.
+        """Read the processes that are due at `mono_ns`; return the result of the last full pass.
 
-        Errors of the function `pids` are not caught.
+        Errors of the function `pids`, which lists the processes, are not caught.
         """
         at_once = self._every_ns == 0 or self._listed_ns is None
         if not next(self._pass, False) and mono_ns >= self._due_ns:
@@ -140,8 +140,8 @@ class Memory:
 def read_pids(path: Path | str) -> list[int]:
     """Return the pids in a kernel file.
 
-    The file is opened each time. If it stayed open and were read more often than once a second,
-    version 1 of control groups would return an outdated list (cgroup_pidlist_start in the kernel's
+    The file is opened each time, because version 1 of control groups returns an outdated list if a
+    file stays open and is read more often than once a second (cgroup_pidlist_start in the kernel's
     kernel/cgroup/cgroup-v1.c).
     """
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - at each tick
@@ -151,8 +151,9 @@ def read_pids(path: Path | str) -> list[int]:
 def descendants(pid: int, own_children: Path = OWN_CHILDREN) -> Iterator[int]:
     """Yield the pids of a process and of all its descendants, parents before their children.
 
-    Some of the processes may have ended. If the file `own_children` does not exist, psutil finds
-    the descendants, for which it has to read the parent of every process.
+    A process may have ended by the time when its pid is yielded. If the file `own_children` does
+    not exist, psutil finds the descendants. This takes longer, because psutil has to read the
+    parent of every process of the machine.
     """
     if not own_children.exists():
         import psutil  # noqa: PLC0415 - slow to import, and rarely needed

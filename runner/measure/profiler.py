@@ -1,7 +1,8 @@
-"""Run perf on the server's host, from a container that has the rights that perf needs.
+"""Run perf on another host, in a container that has the rights that perf needs.
 
-The host's station has fewer rights. So the profiler is a second station, which runs only while
-servers are profiled. docs/fleet.md says why the profiler needs these rights.
+The station that runs on the host during the whole run has fewer rights. So perf runs in a second
+station, the profiler, which exists only while servers are profiled. docs/fleet.md says why the
+profiler needs these rights.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from runner.model import CannotGoOnError, LabError
 from runner.store import replacing
 
 RIGHTS = ("SYS_ADMIN", "SYS_PTRACE", "SYS_CHROOT", "SYSLOG", "DAC_READ_SEARCH")
-"""Capabilities of the container.
+"""Capabilities of the profiler's container, and what perf needs each of them for.
 
 - SYS_ADMIN: to observe processes of other users, and to enter the mount namespace of a server's
   container. To observe processes, PERFMON would suffice, but engines before Docker 23 do not know
   PERFMON.
-- SYS_CHROOT: to enter that mount namespace, which needs both SYS_ADMIN and SYS_CHROOT. perf must
-  enter the namespace, because only there does perf find the server's program, which contains the
-  names of the program's functions.
+- SYS_CHROOT: to enter the mount namespace of a server's container, for which both SYS_ADMIN and
+  SYS_CHROOT are needed. perf must enter the namespace, because only there does perf find the file
+  of the server's program, from which it reads the names of functions.
 - SYS_PTRACE: to read which files a process of another user has mapped.
 - SYSLOG: to read the addresses of the kernel's functions, which the kernel otherwise shows as 0.
-- DAC_READ_SEARCH: to read the tracing folder, and a program that only its user may read.
+- DAC_READ_SEARCH: to read the folder TRACING, and to read a program that only its owner may read.
 """
 TRACING = "/sys/kernel/tracing"
 _TIME = re.compile(rb"^(\S.*?\s-?\d+/-?\d+\s+)(\d+)\.(\d{6}):", re.MULTILINE)
@@ -47,7 +48,7 @@ class FarPerf:
     profiler: StationClient
     cpus: tuple[int, ...]
     site: Site
-    """The site of the other host, which knows that host's clock."""
+    """The other host as a site, whose `clock` says how far ahead the host's clock is."""
 
     @contextlib.contextmanager
     def recording(self, pid: int, out: Path) -> Iterator[None]:
@@ -132,7 +133,8 @@ def profiler(place: Place, ledger: Ledger) -> Iterator[StationClient]:
                 )
             yield found
     finally:
-        # The container of a lost host stays in the ledger, so that it can be removed later.
+        # If the host is lost, its container cannot be removed now. The ledger names the container,
+        # so a later run can remove it.
         if not station.is_lost:
             with contextlib.suppress(*TROUBLE):
                 container.remove(force=True, v=True)

@@ -1,4 +1,4 @@
-"""Profile the slices of a session with perf. `session.measure` runs perf around each load."""
+"""Profile the slices of a session with perf: the instrument for `session.measure`."""
 
 import contextlib
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True)
 class Profiling:
-    """Runs perf during the loads of a profile's slices."""
+    """Runs perf during the load of each slice of a profile."""
 
     of_server: Recorder
     of_database: Recorder | None
@@ -39,12 +39,12 @@ class Profiling:
     database_refusal: str | None = None
     """A sentence that says why the database cannot be profiled; None if it can be profiled."""
     session: str = ""
-    """Name of the profile's session. The name determines what is observed in each slice."""
+    """Name of the profile's session, which decides what perf does in each slice (`kind_of`)."""
 
     @classmethod
     @contextlib.contextmanager
     def opened(cls, bench: Bench) -> Iterator["Profiling"]:
-        """Yield a Profiling of the servers of `bench`, and of their databases.
+        """Yield a Profiling for the servers of `bench` and their databases.
 
         On other hosts, perf runs in containers, which are removed on leaving. Raise LabError with
         the reason if perf is missing or refused on the server's host.
@@ -61,9 +61,10 @@ class Profiling:
     def __call__(self, observed: Observed, place: int, folder: Path) -> Iterator[None]:
         """Observe the server while the context is open.
 
-        The place of the slice in its session decides whether perf records the server's call stacks,
-        counts the server's events, or does nothing. If perf records call stacks, perf also records
-        the database's call stacks.
+        The name of the session and the place of the slice decide whether perf records the server's
+        call stacks, counts the server's events, or does nothing. If perf records the server's call
+        stacks, perf also records the database's call stacks. Raise LabError if the server's process
+        is unknown.
         """
         server = observed.server
         if server.pid == UNKNOWN_PID:

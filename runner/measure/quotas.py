@@ -1,9 +1,9 @@
-"""Read the CPU quotas of a process: those of its control group and of all groups above it.
+"""Read the CPU quotas that apply to a process.
 
-The kernel applies each of these quotas, so the lowest one limits the process. The quotas are in the
-hierarchy of the controller `cpu`. In version 1 of control groups, CPU time may be counted in
-another hierarchy, so the group with the quota may be another group than the one that counts CPU
-time.
+These are the quotas of the process's control group and of all groups above this group. The kernel
+applies each quota, so the lowest quota limits the process. The quotas are in the hierarchy of the
+controller `cpu`. In version 1 of control groups, CPU time may be counted in another hierarchy. So
+the group that has the quota, and the group that counts the CPU time, may be different groups.
 """
 
 from dataclasses import dataclass
@@ -26,18 +26,18 @@ class QuotaGroup:
 
     @property
     def key(self) -> bytes:
-        """Name of the throttled time in the group's file cpu.stat."""
+        """The text that precedes the throttled time in the group's file cpu.stat."""
         return b"throttled_time " if self.version == 1 else b"throttled_usec "
 
     @property
     def unit_ns(self) -> int:
-        """Unit of the throttled time, in nanoseconds."""
+        """The number of nanoseconds in the unit of the throttled time in cpu.stat."""
         return 1 if self.version == 1 else 1000
 
 
 @dataclass(frozen=True)
 class Quotas:
-    """Those control groups of a process that have a quota, innermost first."""
+    """The control groups that contain a process and have a quota, innermost group first."""
 
     groups: tuple[QuotaGroup, ...]
     known: bool
@@ -47,8 +47,8 @@ class Quotas:
 def find(pid: cgroups.Pid, root: Path = ROOT) -> Quotas:
     """Return the quotas of a process.
 
-    If a group cannot be read, raise no error but return `known` = False. `root` is the folder of
-    /proc and /sys.
+    If a group cannot be read, raise no error, but set `known` of the result to False. `root` is the
+    folder that contains /proc and /sys.
     """
     group = cgroups.cpu_group(pid, root)
     if group is None:
@@ -81,7 +81,7 @@ def quota_of(pid: int, root: Path = ROOT) -> Quota:
 
 
 class Throttling:
-    """Reads the time for which quotas held a process back.
+    """Reads the throttled time: how long CPU quotas have held a process back.
 
     The files of the groups with a quota stay open. Groups without a quota are not read.
     """

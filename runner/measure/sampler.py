@@ -9,11 +9,11 @@ objects, one per line of standard input. The sampler ends when its input ends. T
   `threads` is true, each row also contains the time for which the subject's threads waited for a
   CPU. If `cpus` lists CPUs, each row also contains the number of other CPUs that the subject may
   use.
-- `poll` begins to request /stats of the subject `of`, at `address` and the given port, over one
-  connection that is kept open. If the port is null, polling stops.
-- `stop` takes a last row, returns all rows, and ends the sampler.
+- `poll` contains a port, and begins to request /stats from the subject `of` at this port of
+  `address`, over one connection that is kept open. If the port is null, polling stops.
+- `stop` reads every subject once more, returns all rows, and ends the sampler.
 
-Each row contains the monotonic time and the wall time at which it was read.
+Each row contains the monotonic time and the wall time at which the subject was read.
 """
 
 import contextlib
@@ -32,8 +32,8 @@ from runner.measure.subjects import HostSubject, Reading, Source, source_of
 from runner.measure.threads import Scheduling, Threads
 from runner.model import STATS_COLUMNS
 
-# Ticks between two requests for /stats: five requests per second at 20 Hz. The server does not
-# include these requests in its count.
+# A request for /stats is sent at every fourth tick. With 20 ticks per second, these are five
+# requests per second. The server does not count requests for /stats.
 EVERY_TICKS = 4
 MOST_BYTES = 65_536
 
@@ -42,12 +42,12 @@ class StatsPoll:
     """Polls /stats over one connection that is kept open, without waiting for answers.
 
     A request is sent at one tick, and its answer is read at a later tick. If a saturated server
-    answers late, this delays the next request, but the sampler goes on.
+    answers late, the next request is sent late, but the sampler takes its samples in time.
     """
 
     def __init__(self, address: str, port: int) -> None:
         self._channel: socket.socket | None = None
-        # If the server has just died, raise no error, because another part of the lab reports it.
+        # If the server has just died, raise no error, because the lab reports the death elsewhere.
         with contextlib.suppress(OSError):
             self._channel = socket.create_connection((address, port), timeout=2.0)
             self._channel.setblocking(False)
@@ -106,8 +106,8 @@ class StatsPoll:
 SAMPLE_COLUMNS = ("tick", *Reading._fields, *Scheduling._fields, "foreign_cpus")
 """Columns of a row.
 
-`foreign_cpus` is the number of CPUs that a subject may use, although the lab did not give them to
-the subject. The columns of `Scheduling` have values only in the rows of servers.
+`foreign_cpus` is the number of CPUs that a subject may use, although the lab did not give these
+CPUs to the subject. The columns of `Scheduling` have values only in the rows of servers.
 """
 MISSING = -1
 MEMORY_NS = 240_000_000
@@ -119,10 +119,10 @@ So memory and threads are read at every fifth tick of 50 ms. This limit is a lit
 
 
 class _Watch:
-    """Reads the subjects' counters at each tick, and the server's /stats at every few ticks.
+    """Reads the subjects' counters at each tick, and requests /stats at every few ticks.
 
-    The rows are stored one after another in a compact array. An hour with five subjects at 20 Hz
-    takes 32 MB.
+    The rows are stored one after another in a compact array. The rows of five subjects at 20 Hz
+    need 32 MB per hour.
     """
 
     def __init__(self, sources: dict[str, Source]) -> None:
@@ -173,8 +173,8 @@ class _Watch:
             try:
                 reading = source.read()
             except OSError:
-                # The subject has ended, which may happen near the edges of a load. It gets no rows
-                # from now on. Its pid is not read again, because another process may have got it.
+                # The subject has ended, which may happen near the edges of a load. Do not read it
+                # again, because another process may have got its pid. So it gets no further rows.
                 del self._sources[subject]
                 continue
             if (
@@ -226,7 +226,10 @@ class _Watch:
 
 
 def main() -> None:
-    """Sample on an absolute schedule until `stop`, or until the input ends; skip missed ticks."""
+    """Sample at each tick of a fixed schedule until `stop` comes, or until the input ends.
+
+    If a tick is missed, it is skipped, so that the later ticks keep to the schedule.
+    """
     period_ns = become_instrument()
     watch = _Watch({"host": HostSubject(MEMORY_NS), "sampler": source_of(os.getpid(), MEMORY_NS)})
     begin = time.monotonic_ns()

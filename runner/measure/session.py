@@ -68,16 +68,16 @@ from runner.store import OF_GENERATORS, public, raw_name
 TAG = "load"
 """The rows that the measured load inserts have this prefix in the column `firmware`.
 
-If the load has slices, the number of the slice follows the prefix. The value need not name the
-trial, because each trial has a fresh database.
+If the load has slices, the number of the slice follows the prefix. The column need not also name
+the trial, because each trial has a database of its own.
 """
 PROBE_TAG = "probe"
 BY_AFFINITY = {"GODEBUG": "containermaxprocs=0,updatemaxprocs=0"}
 """Environment variable that keeps Go from adapting to a CPU quota.
 
-Without this variable, Go would read the quota at its start and whenever the quota changes. Other
-runtimes need no such variable, because they read the quota only at their start, before the lab sets
-it.
+Without this variable, Go would read the quota when the server starts and whenever the quota
+changes. Other runtimes need no such variable, because they read the quota only when the server
+starts, and the lab sets the quota later.
 """
 
 
@@ -92,8 +92,8 @@ class Observed:
 Instrument = Callable[[Observed, int, Path], contextlib.AbstractContextManager[None]]
 """A function that observes a server during a load, and writes raw files to a folder.
 
-Its arguments are the server with its database, the place of the load's slice (see Slice), and the
-folder.
+The function's arguments are the server with its database, the place of the load's slice (see
+Slice), and the folder.
 """
 
 
@@ -143,15 +143,19 @@ class _Live:
     stored: list[DatabaseUse] = field(default_factory=list)
     """Database counters that were read before each load.
 
-    The field `after` of these values is not yet valid: it repeats `before`. `_stop` reads the final
-    counters, and stores them in `slices`.
+    The field `after` of each entry only repeats `before`, because the counters after the load are
+    read later: `_stop` reads these counters, and stores the complete entries in `slices`.
     """
     probed: list[ProbeSeries] = field(default_factory=list)
     died: int | None = None
-    exit_code: int | None = None  # exit code and kills are known once the server has been stopped
+    # `exit_code` and `oom_kills` are None until the server is stopped.
+    exit_code: int | None = None
     oom_kills: int | None = None
     error: LabError | None = None
-    """The reason why this server cannot be measured, although the session continues."""
+    """The error because of which this server cannot be measured; None if there is no error.
+
+    The session continues with the other servers.
+    """
 
     @property
     def subject(self) -> str:
@@ -304,7 +308,7 @@ def _load_in_turn(
     on_step: Callable[[str], None],
     instrument: Instrument,
 ) -> list[tuple[str, Loaded]]:
-    """Load the servers slice by slice while the observers run.
+    """Load the servers slice by slice, while sampler and probe watch each server under load.
 
     Return the trial id and the times of each load.
     """
@@ -312,7 +316,8 @@ def _load_in_turn(
     with watching(bench) as watchers:
         for live in lives.values():
             if live.running.pid != UNKNOWN_PID:
-                # The lab does not choose the CPUs of a user's server that already runs.
+                # The lab does not choose the CPUs of a user's server that already runs. So the
+                # sampler gets no CPUs with which it could compare the CPUs that this server uses.
                 cpus = bench.placement.server if live.running.cpus is None else None
                 watchers.add_server(bench.sites.server, live.subject, live.running, cpus)
             if live.database is not None:
@@ -446,7 +451,10 @@ def _spent(bench: Bench, running: Running) -> Spent | None:
 
 
 def _loads(bench: Bench, live: _Live, shot: Shot, number: int | None) -> list[Job]:
-    """Return the job of each generator in a load; raw files and log go to the trial's folder."""
+    """Return the jobs of a load, one for each generator.
+
+    The generators' raw files and logs will be written to the trial's folder.
+    """
     cell = live.member.cell
     folder = live.member.folder
     loads = []
@@ -468,7 +476,7 @@ def _loads(bench: Bench, live: _Live, shot: Shot, number: int | None) -> list[Jo
 def _facts(load: Job, done: Loaded, folder: Path, running: Running) -> dict[str, Any]:
     """Return the fields of LoadFacts that come from one generator.
 
-    Paths and addresses of machines are replaced by names.
+    In these fields, paths of folders and addresses of machines are replaced by names.
     """
 
     def shown(text: str) -> str:
@@ -483,9 +491,9 @@ def _facts(load: Job, done: Loaded, folder: Path, running: Running) -> dict[str,
 
 
 def _stop(bench: Bench, live: _Live) -> None:
-    """Stop a server, count the rows that it stored, and write the probe's samples.
+    """Stop a server, count the rows that it stored in the database, and write the probe's samples.
 
-    The rows are counted after the stop, because then no statement is under way.
+    The rows are counted after the server has stopped, because then no statement is under way.
     """
     live.oom_kills = bench.sites.server.kills(live.running.pid).since(live.killed_before)
     live.footprint = replace(live.footprint, rss_after_bytes=_resident(bench, live.running))
@@ -579,9 +587,10 @@ def _seen(placement: Placement, running: Running, earlier: tuple[int, ...] = ())
 
 
 def _await(server: Server, workload: Workload, running: Running, nonce: str, log: Path) -> int:
-    """Wait for the server's first answer, and return the wall time at which it came, in ns.
+    """Wait for the server's first answer, and return the wall time of this answer, in ns.
 
-    Raise LabError unless the server also answers the load's request correctly.
+    Then send the load's request once. Raise LabError if the server does not answer this request
+    correctly.
     """
     if server.contract:
         wait_ready(server.name, running, nonce, log)

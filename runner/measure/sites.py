@@ -1,7 +1,7 @@
 """Sites on which the parts of a trial run: this machine, or another host (station_client.py).
 
 Both kinds of site have the same methods. This module does not import pyarrow, because the import
-would cost an instrument 0.8 s and 50 MB, and because pyarrow is not installed on other hosts.
+takes 0.8 s and 50 MB in each instrument, and because pyarrow is not installed on other hosts.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ the network loses one or two packets.
 Ask = Callable[[Mapping[str, Any]], str]
 """A function that sends a command to an instrument and returns the instrument's answer.
 
-It raises LabError if no answer comes.
+The function raises LabError if no answer comes.
 """
 
 
@@ -56,7 +56,7 @@ It raises LabError if no answer comes.
 class Clock:
     """The offset of a host's monotonic clock, and the largest possible error of this offset.
 
-    The offset is the time by which the host's clock is ahead of this machine's.
+    The offset is the time by which the host's clock is ahead of this machine's clock.
     """
 
     offset_ns: int = 0
@@ -99,7 +99,7 @@ class Site:
         return ""
 
     def take_longest_silence_s(self) -> float:
-        """Return the longest silence of this site since the last call; 0 for this machine."""
+        """Return the longest silence of the site since the last call, in seconds; here always 0."""
         return 0.0
 
     def quota(self, pid: int) -> Quota:
@@ -134,22 +134,23 @@ class Site:
         return min(took)
 
     def look_at_clock(self) -> int:
-        """Measure the offset of the site's clock again; return the change of the offset, in ns."""
+        """Return the change of the offset of the site's clock, in ns; always 0 on this machine."""
         return 0
 
     def room(self) -> int | None:
         """Return the number of bytes that are free for the files of a load.
 
-        Return None on this machine, where the files of a load are on the same disk as the run.
+        Return None on this machine, because here a load writes its files to the disk of the run,
+        whose free space is checked elsewhere.
         """
         return None
 
     @contextlib.contextmanager
     def instrument(self, name: str, hz: float, cpus: Sequence[int]) -> Iterator[Ask]:
-        """Run the instrument `runner.measure.NAME` on `cpus`, at `hz`.
+        """Run the instrument `runner.measure.NAME` on `cpus`, with `hz` samples per second.
 
-        On leaving, close the instrument's input, which makes the instrument end. If it does not
-        end, kill it.
+        On leaving, close the instrument's input, which makes the instrument end. If the instrument
+        does not end, kill it.
         """
         argv = [sys.executable, "-m", f"runner.measure.{name}", str(hz), ",".join(map(str, cpus))]
         process = subprocess.Popen(argv, stdin=PIPE, stdout=PIPE, text=True, start_new_session=True)
@@ -192,9 +193,10 @@ class Site:
         return shot
 
     def new_paths(self, files: Mapping[str, Path]) -> Mapping[str, Path]:
-        """Return the paths on this site at which a load writes its files, by name.
+        """Return the paths on this site at which a load writes its files, by the files' names.
 
-        After the load the files are copied to `files`, the paths on the runner's machine.
+        `files` contains the paths on the runner's machine. If the site is another host, the files
+        are copied to `files` after the load.
         """
         return files
 

@@ -5,9 +5,9 @@ station_client.py is the runner's side. The station answers each JSON line on it
 Both sides also send a sign of life every second.
 
 If the runner ends, the station's input ends. If the network fails, the input does not end, but no
-more lines arrive. So when its input ends, or after `heartbeat.LEASE_S` without any line, the
-station kills everything that it started and the containers that the lab started on this host, and
-then ends. This module imports only modules that are in the instruments' image.
+more lines arrive. So if the input ends, or if no line arrives for `heartbeat.LEASE_S`, the station
+kills everything that it started, kills the containers that the lab started on this host, and then
+ends. This module imports only modules that are in the instruments' image.
 """
 
 import contextlib
@@ -41,8 +41,9 @@ from runner.model import LabError
 from runner.shapes import Idle
 
 WORK = Path("/work")  # folder for the files of a load
-# Number of bytes sent at a time. It must be small, because on a network with a long round trip
-# TCP's slow start takes 5 s for 256 KiB, and after 5 s without progress a transfer fails.
+# A transfer sends this many bytes at a time. The number must be small, because a transfer fails if
+# sending them takes more than 5 s. On a network with a long round trip, TCP's slow start takes 5 s
+# for as little as 256 KiB.
 TRANSFER_BYTES = 1 << 16
 TRANSFER_LIMIT_S = 5.0  # a transfer waits at most this long for the other station
 STRANGER_S = 1.0  # a connection that has not sent the secret within this time is closed
@@ -52,7 +53,7 @@ KILLING_S = 3.0  # when the station ends, it tries for this long to kill the rem
 class Station(Site):
     """The station of this host; the runner may call every public method."""
 
-    # The times by this host's clocks. The runner compares them with the times by its own clocks.
+    # The runner compares the times that `now` and `wall_now` return with its own clocks.
     now = staticmethod(time.monotonic_ns)
     wall_now = staticmethod(time.time_ns)
     free_port = staticmethod(free_port)
@@ -141,7 +142,7 @@ class Station(Site):
         self._observing.pop(name).close()
 
     def forget(self, name: str) -> None:
-        """End an observation whose file is not wanted; ignore an error of perf."""
+        """End an observation whose file is not needed, and ignore any error of perf."""
         with contextlib.suppress(LabError), self._observing.pop(name):
             raise LabError("This observation is not wanted.")
 
@@ -193,7 +194,7 @@ class Station(Site):
         return int(self._listening.getsockname()[1])
 
     def receive(self, secret: str) -> float:
-        """Receive a transfer that begins with `secret`; return its bytes per second.
+        """Receive a transfer that begins with `secret`; return its speed in bytes per second.
 
         Close each connection that begins with anything else. Raise TimeoutError if no connection
         begins with the secret in time.
@@ -319,10 +320,11 @@ def _read(requests: "queue.SimpleQueue[str | None]", lease: Silence, over: threa
 
 
 def _guard(station: Station, lease: Silence, over: threading.Event) -> NoReturn:
-    """Wait until the input ends, or the runner is silent for LEASE_S; then kill everything.
+    """Wait until the input ends, or the runner is silent for LEASE_S; then abandon the station.
 
-    This also ends this process. When the input ends, the main thread first gets LOOK_S to end the
-    process in an orderly way, which the main thread cannot do while a load runs.
+    To abandon the station means to kill everything that it started, and to end this process. When
+    the input ends, the main thread first gets LOOK_S to end the process in an orderly way. The main
+    thread cannot do this while a load runs.
     """
     while lease.seconds() <= LEASE_S:
         if over.wait(LOOK_S):
@@ -340,7 +342,7 @@ def _say_alive(say: Callable[[str], None]) -> NoReturn:
 def main() -> None:
     """Answer requests until the input ends, the runner is silent for LEASE_S, or a signal comes.
 
-    The command line may contain a number of seconds, after which SIGALRM ends the station.
+    If the command line contains a number, SIGALRM ends the station after this many seconds.
     """
     saying = threading.Lock()
 

@@ -34,18 +34,19 @@ if TYPE_CHECKING:
     from docker.models.containers import Container
 
 ANSWER_S = 60.0
-"""A station that shows signs of life must answer a request within this time."""
+"""A station must answer a request within this time, even if it shows signs of life."""
 LOAD_S = 40.0
-"""For a load, a station may need this time in addition to the generator's own time limit."""
+"""A station must answer a request for a load within the generator's time limit plus this time."""
 OBSERVED_S = 200.0
 """A station must end perf and write perf's samples as text within this time.
 
-The time is longer than the time limits in perf.py, so that an error of perf is reported first.
+The time is longer than the time limits in perf.py. So if perf does not end, the station has time to
+report the error of perf.
 """
 LOOK_S = 0.25
-"""Interval at which a wait for an answer checks whether a host was lost."""
+"""While the runner waits for an answer, it checks at this interval whether a host was lost."""
 SIGN_OF_LIFE = b'{"alive"'
-"""Beginning of a line from a station that is only a sign of life, not an answer."""
+"""A line of a station that begins with this text is only a sign of life, not an answer."""
 WORK = PurePosixPath("/work")
 LAB = Path("/lab")
 CLOCK_QUESTIONS = 30
@@ -161,14 +162,14 @@ class StationClient(Site):
         return self._vigil.loss
 
     def take_longest_silence_s(self) -> float:
-        """Return the longest time without a sign of life from the host since the last call."""
+        """Return the longest time without a line from the host since the last call, in seconds."""
         return self._channel.silence.take_longest_s()
 
     def ask(self, do: str, timeout_s: float = ANSWER_S, **more: Any) -> Any:
         """Call a method of the station and return the result.
 
-        Raise LabError if the method fails, or if no answer comes. Raise CannotGoOnError if any host
-        of the run is lost.
+        Raise LabError if the method fails, or if no answer comes within `timeout_s`. Raise
+        CannotGoOnError if any host of the run is lost.
         """
         return self.begin(do, timeout_s, **more)()
 
@@ -204,7 +205,7 @@ class StationClient(Site):
         return found["done"]
 
     def _ended(self) -> CannotGoOnError:
-        """Give up the host, because its station has ended; return the error to be raised."""
+        """Mark the host as lost, because its station has ended; return the error to raise."""
         self._vigil.lose(self._channel)
         last = self._channel.complaint.decode(errors="replace").strip().splitlines()[-1:]
         said = f" Its station's last message: {last[0][:200]}" if last else ""
@@ -224,8 +225,8 @@ class StationClient(Site):
     def _compared(self, question: str, now: Callable[[], int]) -> Clock:
         """Compare a clock of the host with `now`, this machine's clock of the same kind.
 
-        The station is asked for the time by its clock repeatedly. The fastest answer counts,
-        because its error is the smallest.
+        Ask the station for the time CLOCK_QUESTIONS times, and use only the answer that came
+        fastest, because its error is the smallest.
         """
         found = []
         for _ in range(CLOCK_QUESTIONS):
@@ -359,7 +360,7 @@ class StationClient(Site):
             else:
                 with replacing(here) as temporary, temporary.open("wb") as out:
                     shutil.copyfileobj(source, out, 1 << 20)
-        # Read to the end, because unread data would keep the connection open, and ssh allows only
-        # ten connections.
+        # Read all data of the archive, because unread data would keep the connection open, and ssh
+        # allows only ten connections.
         for _ in chunks:
             pass

@@ -28,13 +28,16 @@ class Reading(NamedTuple):
     switches: int | None = None
     steal_ns: int | None = None
     interrupts_ns: int | None = None
-    """CPU time that the machine spent in interrupts, which some kernels charge to no program."""
+    """CPU time spent in interrupts. Some kernels charge this time to no program."""
     ran_ns: int | None = None
-    """Exact CPU time of all programs. Only version 1 of control groups counts it."""
+    """Exact CPU time of all programs. Only version 1 of control groups counts this time."""
 
 
 class CgroupSubject:
-    """Reads the counters of a control group. The CPU time has a resolution of 1 ns or 1 µs."""
+    """Reads the counters of a control group.
+
+    The CPU time has a resolution of 1 ns in version 1 of control groups, and of 1 µs in version 2.
+    """
 
     def __init__(
         self,
@@ -71,12 +74,12 @@ class CgroupSubject:
 
 
 class ProcessSubject:
-    """Reads a process and its descendants: the fallback if there is no control group.
+    """Reads a process and its descendants. This is the fallback if no control group can be used.
 
     CPU time comes from each process's CPU-time clock (clock_getcpuclockid(3)), in nanoseconds. The
-    file /proc/PID/stat is not used, because it counts in ticks of 10 ms. Over 100 ms, a tick is an
-    error of 10 percentage points of a core. New processes are found when memory is read
-    (procfs.Memory).
+    file /proc/PID/stat is not used, because it counts in ticks of 10 ms. In an interval of 100 ms,
+    an error of one tick is an error of 10 percentage points of a core. New processes are found when
+    memory is read (procfs.Memory).
     """
 
     name = "process-tree"
@@ -89,7 +92,7 @@ class ProcessSubject:
         self._memory = Memory(self._found, memory_ns)
 
     def read(self) -> Reading:
-        """Return the sums over all processes; the CPU time includes that of ended processes."""
+        """Return the sums over all processes; the CPU time of ended processes counts, too."""
         memory = self._memory.at(time.monotonic_ns())
         wall = time.time_ns()
         mono = time.monotonic_ns()
@@ -126,7 +129,7 @@ class HostSubject:
     name = "proc-stat"
 
     def __init__(self, memory_ns: int = 0) -> None:
-        # Read up to twice the present size, because the numbers in the file get more digits.
+        # Read up to twice the present size, because the file grows as its numbers get more digits.
         size = len(Path("/proc/stat").read_bytes())
         self._stat = KeptFile("/proc/stat", 2 * size)
         self._meminfo = KeptFile("/proc/meminfo")
@@ -136,9 +139,10 @@ class HostSubject:
         self._used_bytes: int | None = None
 
     def read(self) -> Reading:
-        """Return busy CPU time, memory in use, switches between tasks, and stolen time.
+        """Return busy CPU time, memory in use, context switches, stolen time, and interrupt time.
 
-        Busy time is the sum of the times for user, nice, system and interrupts.
+        Busy time is the sum of the times for user, nice, system and interrupts. If the kernel
+        counts the exact CPU time of all programs, return this time, too.
         """
         wall = time.time_ns()
         mono = time.monotonic_ns()
@@ -189,11 +193,12 @@ def open_files(pid: int) -> int | None:
 def source_of(
     pid: int, memory_ns: int = 0, *, alone: bool = True
 ) -> CgroupSubject | ProcessSubject:
-    """Return the best source for `pid`: its control group, or else its process tree.
+    """Return the best source for the process `pid`: its control group, or else its process tree.
 
     The group cannot be used if it also contains the lab, or if `alone` is False, which means that
-    the group contains other processes. Memory and threads are read again once their last values are
-    older than `memory_ns`. Raise OSError if the process or its group has just ended.
+    the group also contains other processes. The source reads memory and threads again once their
+    last values are older than `memory_ns`. Raise OSError if the process or its group has just
+    ended.
     """
     group = cgroups.of_process(pid)
     throttling = Throttling(quotas.find(pid))

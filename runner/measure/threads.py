@@ -1,8 +1,9 @@
 """Read how long a subject's threads ran, and how long they waited for a CPU.
 
-/proc/PID/task/TID/schedstat contains a thread's time on a CPU and its time on a run queue, both in
-nanoseconds since the thread was created (the kernel's Documentation/scheduler/sched-stats.rst). A
-thread that sleeps, or that a signal has stopped, is on no run queue.
+/proc/PID/task/TID/schedstat says how long a thread has run on a CPU, and how long it has waited on
+a run queue, both in nanoseconds since the thread was created (the kernel's
+Documentation/scheduler/sched-stats.rst). A thread that sleeps, or that a signal has stopped, is on
+no run queue, so this time does not count as waiting.
 """
 
 import contextlib
@@ -41,8 +42,8 @@ class _Thread(NamedTuple):
 class Threads:
     """Reads the threads of a changing set of processes.
 
-    The time for which a thread waited still counts after the thread has ended. `pids` lists the
-    processes. The state of the process `leader` says whether the subject is stopped.
+    `pids` lists the processes. The state of the process `leader` says whether the subject is
+    stopped. The time for which a thread waited still counts after the thread has ended.
     """
 
     def __init__(self, leader: int, pids: Callable[[], Iterable[int]]) -> None:
@@ -54,7 +55,10 @@ class Threads:
         self._are_few = True
 
     def read(self) -> Scheduling:
-        """Return the times of all threads; raise OSError if the first process has ended."""
+        """Return the times of all threads; raise OSError if the process `leader` has ended.
+
+        If there are more than MOST_THREADS threads, the times are None.
+        """
         stopped = int(self._state.read().rpartition(b")")[2].split(None, 1)[0] in _STOPPED)
         if self._ticks_until_listed == 0:
             self._list()
@@ -83,7 +87,7 @@ class Threads:
     def _list(self) -> None:
         """Look for new threads.
 
-        The CPU time that a thread used before it was found does not count.
+        The CPU time that a thread used before this method found the thread does not count.
         """
         found = dict(self._found())
         self._are_few = len(found) <= MOST_THREADS

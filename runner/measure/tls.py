@@ -48,26 +48,27 @@ The first frame that each side of an HTTP/2 connection sends is a SETTINGS frame
 """
 TIMEOUT_S = 5.0
 ALERT_S = 0.2
-"""After a handshake, wait this long for an alert that the server wants a client's certificate.
+"""After a handshake, the lab waits this long for an alert by which the server ends the connection.
 
-In TLS 1.3, this alert may come after the handshake.
+In TLS 1.3, the server may check the client's certificate only after the client has completed the
+handshake.
 """
 
 
 class HandshakeError(LabError):
-    """A handshake that failed for another reason than the server's certificate or protocols."""
+    """The error for a TLS handshake that failed for a reason that the lab does not recognize."""
 
 
 @dataclass(frozen=True)
 class Tls:
-    """How to reach a server over TLS: the server's name, and the certificates of both sides."""
+    """Settings for TLS connections to a server: its name, and the certificates of both sides."""
 
     name: str
     """Host of the server's URL, which the server's certificate must name."""
     ca: str | None = None
-    """File with the only certificates to trust; None to trust the system's certificates."""
+    """File with the certificates to trust; if it is None, the system's certificates are trusted."""
     insecure: bool = False
-    """True if any certificate is accepted."""
+    """True if any certificate of the server is accepted."""
     certificate: str | None = None
     """File with the client's certificate; None if the client has no certificate."""
     key: str | None = None
@@ -89,9 +90,10 @@ class Tls:
         return {"CLIENT_CERT": self.certificate, "CLIENT_KEY": self.key}
 
     def begin(self, *protocols: str) -> Callable[[socket.socket], ssl.SSLSocket]:
-        """Return a function that prepares a connected socket for TLS.
+        """Return a function that prepares a socket for TLS.
 
-        The function does not make the handshake, in which the client will offer `protocols`.
+        The function does not make the handshake. When the caller makes the handshake, the client
+        offers `protocols` to the server.
         """
         context = _context(self, protocols)
         return partial(
@@ -116,7 +118,8 @@ class Tls:
 def _context(tls: Tls, protocols: tuple[str, ...]) -> ssl.SSLContext:
     """Return a client's context that verifies certificates as Go does.
 
-    Like Go, it checks only a certificate's subject alternative names, not its common name.
+    Like Go, the context ignores a certificate's common name, and compares the host only with the
+    certificate's subject alternative names.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(list(protocols))
@@ -172,7 +175,7 @@ def _refuse_password() -> str:
 
 
 def require_tls(url: str, address: tuple[str, int], tls: Tls) -> str | None:
-    """Return the protocol that a server prefers: `h2`, `http/1.1`, or None if it names no protocol.
+    """Return the protocol that a server prefers: `h2` or `http/1.1`; None if it chooses none.
 
     Raise LabError with a remedy if k6 or the probe cannot use the server over TLS, and OSError if
     nothing listens at the address.
@@ -204,7 +207,7 @@ def _shake(url: str, address: tuple[str, int], tls: Tls, *protocols: str) -> str
 
 
 def _unfit(url: str, tls: Tls, error: ssl.SSLCertVerificationError) -> LabError:
-    """Return the error for a certificate that is not accepted."""
+    """Return the error for a server's certificate that the lab does not accept."""
     anyway = "accept any certificate by --insecure"
     if error.verify_code == EXPIRED:
         return LabError(f"The certificate of {url} has expired: renew it, or {anyway}.")
@@ -224,9 +227,9 @@ def _unfit(url: str, tls: Tls, error: ssl.SSLCertVerificationError) -> LabError:
 
 
 def _refused(url: str, tls: Tls, error: OSError) -> LabError:
-    """Return the error for a handshake that failed for another reason than the certificate."""
+    """Return the error for a failed handshake, if the server's certificate is not the reason."""
     # Python knows the names of only some of OpenSSL's reasons. So look for the reason in the text
-    # of the error, which always contains it in words.
+    # of the error, because the text always contains the reason in words.
     reason = str(error).upper().replace(" ", "_")
     if any(name in reason for name in NO_TLS):
         return speaks_plainly(url)
@@ -282,8 +285,8 @@ def speaks_plain_http_2(address: tuple[str, int]) -> bool:
             head = channel.recv(len(EMPTY_SETTINGS), socket.MSG_WAITALL)
     except OSError:
         return False
-    # A frame begins with its length (3 bytes), type, flags and stream. The server's frame may have
-    # another length than EMPTY_SETTINGS, because the server's frame may contain settings.
+    # A frame begins with its length (3 bytes), type, flags and stream. Do not compare the lengths,
+    # because the server's frame may contain settings, and then it is longer than EMPTY_SETTINGS.
     return head[3:] == EMPTY_SETTINGS[3:]
 
 

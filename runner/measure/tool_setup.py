@@ -82,7 +82,7 @@ def _run(name: str, report: Callable[[Step], None]) -> None:
     begun = time.monotonic()
     with _group(["bash", str(places().setup / script), *arguments], tools) as process:
         while process.poll() is None:
-            # The script writes no log if the program exists already, or cannot be set up.
+            # The script writes no log if the program exists already, or if it cannot be set up.
             if log.exists():
                 lines = log.read_bytes().count(b"\n")
                 report(Step(name, time.monotonic() - begun, lines))

@@ -54,7 +54,7 @@ class Tool:
     def unfit(self) -> str | None:
         """The reason why the lab cannot use this version; None if the lab can use it."""
         fitting = _FITTING.get(self.name)
-        # An unknown version contains no numbers, so it does not fit.
+        # The version `unknown` contains no numbers, so the lab cannot use it.
         numbers = tuple(map(int, re.findall(r"\d+", self.version)))
         if fitting is None or fitting.least <= numbers < fitting.below:
             return None
@@ -69,8 +69,9 @@ def remedy(name: str) -> str:
 def find_program(name: str) -> Path | None:
     """Return a program's path; None if it is not found.
 
-    Search the folders in this order: the tools that the set-up has built, PATH, the system's sbin
-    folders, and the folders of PostgreSQL's versions, newest first.
+    Search the folders in this order: the folder of the tools that `bench setup` has built, the
+    folders of PATH, the system's sbin folders, and the folders of PostgreSQL's versions, newest
+    version first.
     """
     # Debian has a folder for each major version of PostgreSQL, and these folders are not on PATH.
     versions = [
@@ -113,9 +114,10 @@ def need_tool(name: str) -> Tool:
 
 
 def build(server: Server) -> str | None:
-    """Run the server's build command; raise LabError if it fails.
+    """Run the server's build command, and return the SHA-256 of the binary.
 
-    Return the binary's SHA-256; None for a script.
+    Return None if the server has no build command or no binary, because it is a script. Raise
+    LabError if the build fails.
     """
     if not server.build_command:
         return None

@@ -36,11 +36,13 @@ FEWEST_USERS = 20
 USERS_FOR_A_SECOND = 400
 """Up to this rate, in requests/s, an open load gets at least one user for each request per second.
 
-So there are enough users even if every answer takes a second.
+So there are enough users even if every answer takes a second. A load with a higher rate gets at
+least this many users.
 """
 MOST_USERS = 5000
-# The warm-up shows how long an iteration takes, and so how many users the offered rate keeps busy.
-# This number of users is multiplied by ROOM, because iterations take longer under load.
+# The warm-up measures the duration of an iteration. The offered rate times this duration is the
+# number of users that the load keeps busy. This number is multiplied by ROOM, because iterations
+# take longer under load.
 ROOM = 2.0
 
 
@@ -48,8 +50,8 @@ def warm_up(bench: Bench, cell: Cell, shot: Shot, log: Path) -> WarmedUp:
     """Run a warm-up from every generator; return the combined results.
 
     Keep only the log of the warm-up, and delete the other files. Raise LabError if a generator was
-    killed. Also raise LabError if a generator ended with another exit code than 0, unless the lab
-    ignores the exit codes of such a generator (`must_warm_up`).
+    killed. If `must_warm_up` of the generator is True, also raise LabError if the generator ended
+    with another exit code than 0. Otherwise ignore such an exit code.
     """
     generator = GENERATORS[cell.tool]
     with contextlib.ExitStack() as stack:
@@ -91,11 +93,11 @@ def _together(parts: Sequence[WarmedUp]) -> WarmedUp:
 def probe_hz(cell: Cell, warmed: WarmedUp, probe_s: float | None = None) -> float:
     """Return the probe's rate during a load; 0 if there would be too few requests for a median.
 
-    The probe's requests use the server's capacity, as the generator's requests do. So the probe's
-    rate is at most PROBE_SHARE of the warm-up's rate, and at most PROBE_SHARE of an open load's
-    lowest rate. If the probe's request differs from the load's request, `probe_s` is the time that
-    the server takes to answer it. Then the probe's requests together may take at most PROBE_SHARE
-    of the load's duration.
+    The rate is at most PROBE_HZ. The probe's requests use the server's capacity, as the generator's
+    requests do. So the probe's rate is also at most PROBE_SHARE of the warm-up's rate, and at most
+    PROBE_SHARE of an open load's lowest rate. If the probe's request differs from the load's
+    request, `probe_s` is the time that the server takes to answer the probe's request. In this
+    case, the probe's requests together may take at most PROBE_SHARE of the load's duration.
     """
     bounds_hz = [PROBE_HZ]
     if probe_s:
@@ -110,7 +112,7 @@ def probe_hz(cell: Cell, warmed: WarmedUp, probe_s: float | None = None) -> floa
 
 
 def answer_s(running: Running, path: str) -> float:
-    """Send GET for a path three times; return the duration of the fastest answer in seconds."""
+    """Send GET for a path three times; return how long the fastest answer took, in seconds."""
     lengths_s = []
     for _ in range(3):
         begun_s = time.monotonic()
@@ -123,7 +125,8 @@ def answer_s(running: Running, path: str) -> float:
 def _expected_s(cell: Cell, warmed: WarmedUp) -> float:
     """Return the expected duration of a load in seconds, summed over all slices.
 
-    A load with a fixed number of iterations is expected to run at the warm-up's rate.
+    A load with a fixed number of iterations is expected to run at the warm-up's rate. If this rate
+    is unknown, return infinity for such a load.
     """
     match cell.shape:
         case Closed() as load:
@@ -137,12 +140,13 @@ def _expected_s(cell: Cell, warmed: WarmedUp) -> float:
 
 
 def users_of(cell: Cell, warmed: WarmedUp) -> int | None:
-    """Return the number of virtual users for an open k6 load that does not name a number.
+    """Return the number of virtual users for an open k6 load that does not set this number itself.
 
     Return None for any other load. By Little's law, the number of busy users is the rate times the
     duration of an iteration. Response times rise under load, so return ROOM times the number of
-    busy users. At a rate of up to USERS_FOR_A_SECOND, return at least as many users as are needed
-    if every answer takes a second. The result is at least FEWEST_USERS and at most MOST_USERS.
+    busy users. But return at least one user for each request per second, up to USERS_FOR_A_SECOND
+    users, so that there are enough users if every answer takes a second. The result is at least
+    FEWEST_USERS and at most MOST_USERS.
     """
     runs_scripts = TRAITS[cell.tool].runs_scripts
     if not runs_scripts or cell.shape.users is not None or not cell.rates_rps:

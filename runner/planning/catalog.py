@@ -55,7 +55,8 @@ USER_API = "own-api"
 WRAPPER = "own.js"
 """Name of the module that runs a user's script.
 
-The module is in workloads/, and in the run's folder beside the copy of the script.
+The module is in workloads/. The folder of a run contains a copy of the module, beside the copy of
+the user's script.
 """
 AS_WRITTEN = "as-written.js"
 """Name of the module that runs a user's script if the script's own options define the load."""
@@ -73,9 +74,9 @@ def _known(kind: str, name: str, known: list[str]) -> str:
 
 
 def server_names() -> list[str]:
-    """Return the names of all folders under servers/ that contain a server.toml.
+    """Return the names of all folders in servers/ that contain a server.toml.
 
-    Without a checkout, return an empty list.
+    If the lab does not run from a checkout, return an empty list.
     """
     checkout = places().checkout
     found = () if checkout is None else (checkout / "servers").glob("*/server.toml")
@@ -83,9 +84,9 @@ def server_names() -> list[str]:
 
 
 def load_server(name: str) -> Server:
-    """Return the server described by servers/<name>/server.toml.
+    """Return the server that servers/<name>/server.toml describes.
 
-    Raise LabError without a checkout, or if there is no such server.
+    Raise LabError if there is no such server, or if the lab does not run from a checkout.
     """
     checkout = places().need_checkout(f"The server {name!r}")
     return read_server(checkout / "servers" / _known("server", name, server_names()))
@@ -121,16 +122,17 @@ def read_server(folder: Path) -> Server:
 
 
 def workload_names() -> list[str]:
-    """Return the names of all workloads: runner/workloads/*.toml."""
+    """Return the names of all workloads; each workload has a TOML file in runner/workloads/."""
     return sorted(path.stem for path in (PACKAGE / "workloads").glob("*.toml"))
 
 
 def load_workload(name: str) -> Workload:
-    """Return the workload described by runner/workloads/<name>.toml."""
+    """Return the workload that runner/workloads/<name>.toml describes."""
     path = PACKAGE / "workloads" / f"{_known('workload', name, workload_names())}.toml"
     top = read_table(path)
     given = top.read(WorkloadFile)
-    # Some tools need no script. Then the field `script` names the workload's TOML file instead.
+    # Some tools need no script. For such a tool, the field `script` of the returned Workload is the
+    # path of the workload's TOML file.
     script = path.with_name(given.script or path.name)
     if not script.is_file():
         raise top.error("script", f"the script {script} does not exist")
@@ -201,7 +203,7 @@ _SESSIONS = tuple(SessionsTable.model_fields)
 
 
 def campaign_names() -> list[str]:
-    """Return the names of the campaigns that come with the lab: runner/campaigns/*.toml."""
+    """Return the names of the lab's own campaigns; each has a TOML file in runner/campaigns/."""
     return sorted(path.stem for path in (PACKAGE / "campaigns").glob("*.toml"))
 
 
@@ -212,7 +214,8 @@ def load_campaign(name: str) -> Campaign:
     else:
         path = PACKAGE / "campaigns" / f"{_known('campaign', name, campaign_names())}.toml"
     top = read_table(path)
-    # Check the shared settings here, so that an error names the campaign's line, not a load's.
+    # Check the shared settings here, so that an error names the line of the campaign's setting, and
+    # not a line of a load.
     given = top.read(CampaignFile).given()
     shared = {key: top.values[key] for key in _SHARED if given.pop(key, None) is not None}
     sessions = top.table("sessions")
@@ -301,8 +304,8 @@ def campaign_workload(campaign: Campaign, name: str, scripts: Path = Path()) -> 
 def _load(table: Table, written: Collection[str], servers: Collection[str]) -> Load:
     """Return the load that a table describes.
 
-    The table also contains the shared settings of the campaign. `written` contains only the keys
-    that are written in the load's own table.
+    Besides the load's own settings, the table contains the settings that the campaign makes for all
+    of its loads. `written` contains only the keys of the load's own settings.
     """
     given = table.read(LoadTable).given()
     name = given["workload"]
@@ -394,9 +397,10 @@ def _check_load(table: Table, load: Load, servers: Collection[str]) -> None:
 
 
 def campaign_from_manifest(manifest: Manifest) -> Campaign:
-    """Return the campaign of a run as it was run: scaled, with the chosen servers and seed."""
+    """Return the campaign of a run, with the scale, servers and seed that the user chose."""
     known = manifest.campaign.as_json()
-    # The manifest of an earlier version contains at most one user's API, which has no name.
+    # A manifest that an earlier version of the lab wrote contains at most one user's API. This API
+    # has no name in the manifest.
     apis = known.pop("own", None) or []
     text = known.pop("toml", None)
     known.pop("scale", None)
@@ -411,7 +415,7 @@ def campaign_from_manifest(manifest: Manifest) -> Campaign:
 
 
 def schema_file() -> Path:
-    """Return the path of the database's schema; raise LabError without a checkout."""
+    """Return the path of the database's schema; raise LabError if there is no checkout."""
     return places().need_checkout("A load with a database") / "servers" / "schema.sql"
 
 

@@ -21,9 +21,9 @@ class Host:
     engine: str
     """URL of the Docker engine: `local`, `unix:///SOCKET`, `ssh://USER@HOST` or `tcp://HOST:PORT`.
 
-    `tcp://` needs certificates.
+    With `tcp://`, the host also needs `certificates`.
     """
-    address: str  # IP address to which other hosts send the load, in the network between the hosts
+    address: str  # IP address of the host, in the network over which the hosts send the load
     certificates: Path | None = None  # folder with ca.pem, cert.pem and key.pem (Docker's names)
     cpus: tuple[int, ...] = ()  # CPUs that the lab may use; empty if the lab may use all CPUs
 

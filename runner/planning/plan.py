@@ -19,10 +19,10 @@ MOST_TRIALS = 100_000
 
 
 def cells_of(load: Load, workload: Workload, servers: Sequence[Server]) -> list[Cell]:
-    """Return the cells of one load: a cell for each server and combination of the load's settings.
+    """Return a load's cells: for each server, one cell for each combination of the load's settings.
 
-    Servers that do not implement the workload are left out. If the load names servers, all other
-    servers are left out, too.
+    Servers that do not implement the workload are left out. If the load names servers, all servers
+    that the load does not name are left out, too.
     """
     fitting = [
         server
@@ -65,9 +65,10 @@ def plan_trials(campaign: Campaign, servers: Sequence[Server]) -> list[Trial]:
     """Return the trials as randomised blocks.
 
     Block n contains each cell whose load has at least n repeats. Within a block, each cell has one
-    trial, and the order is random, determined by `campaign.seed`. There are two exceptions. The
-    trials of a session, one per server, follow each other. The steps of a search run in ascending
-    order, because each step depends on the results of the steps before it.
+    trial, and the trials are in a random order that follows from `campaign.seed`. But there are two
+    exceptions to the random order. The trials of a session, one per server, follow each other.
+    The steps of a search run in ascending order, because each step depends on the results of the
+    steps before it.
     """
     cells = [
         (load.repeats, cell)
@@ -170,7 +171,7 @@ def _bisection(cell: Cell) -> int:
 
 
 def next_attempt(trial: Trial, attempt: int) -> Trial:
-    """Return `trial` as its `attempt`-th attempt.
+    """Return a copy of `trial` for the attempt with the number `attempt`.
 
     The first attempt has the plain trial id. The ids of later attempts end in `.a2`, `.a3` ...
     """
@@ -183,9 +184,9 @@ def choose(
 ) -> Campaign:
     """Return the campaign with the servers, repeats and scale that the command line gives.
 
-    Raise LabError if a server is unknown, if a copy has the name of a server, or if the campaign
-    has servers although there is no checkout. Also raise LabError if a step of a search sends too
-    few requests for its percentile.
+    Raise LabError if a server is unknown, if a copy has the name of a server in servers/, or if the
+    campaign needs the folder servers/ but the lab does not run from a checkout. Also raise LabError
+    if a step of a search sends too few requests to estimate the percentile of the objective.
     """
     chosen = campaign.scaled(scale)
     if servers:
@@ -227,10 +228,11 @@ def choose(
 
 
 def with_rates(campaign: Campaign, capacity: Callable[[Workload], float] | None) -> Campaign:
-    """Replace the rates that are percentages of the slowest server's capacity by requests/s.
+    """Return the campaign with rates in requests/s instead of percentages of a capacity.
 
-    Return the changed campaign. `capacity` returns the slowest server's capacity for a workload.
-    Raise LabError if `capacity` is None although a load has such percentages.
+    The percentages refer to the capacity of the slowest server. The function `capacity` returns
+    this capacity for a workload, in requests/s. Raise LabError if `capacity` is None although a
+    load has such percentages.
     """
     if not any(isinstance(load.form, SweepOfCapacity) for load in campaign.loads):
         return campaign
@@ -263,7 +265,7 @@ def with_idle(campaign: Campaign, idle: str | None) -> Campaign:
 
 
 def with_profile(campaign: Campaign, *, profile: bool) -> Campaign:
-    """Return the campaign with or without profiles of its servers, under all of its loads."""
+    """Return the campaign with profiles of its servers under all loads, or without any profiles."""
     loads = tuple(replace(load, profile=profile) for load in campaign.loads)
     return replace(campaign, loads=loads)
 

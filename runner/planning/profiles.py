@@ -1,7 +1,7 @@
 """Plan the profiles of a run, which are made after the run's trials.
 
-For each profiled load, there is a session of slices. For a long load that is not sliced, there is
-also a timeline.
+For each profiled load, there is a session of slices. For a long load that is not divided into
+slices, there is also a timeline: a session in which the load runs without a break.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Profile:
 
     @property
     def session(self) -> str:
-        """Name of the session. Its prefix decides what perf does in each slice (see `kind_of`)."""
+        """Name of the session. The prefix decides what perf does in each slice (see `kind_of`)."""
         return str(self.trials[0].session)
 
 
@@ -74,12 +74,11 @@ def _profiles(
 
 
 def _shape(cell: Cell) -> Shape | None:
-    """Return the shape that a cell's load has in a profile, over all slices of the profile.
+    """Return the shape that a cell's load has in a profile; the shape covers all slices together.
 
     Return None if the load's rate changes, because such a load cannot be sliced. A load with a
-    fixed number of iterations is replaced by a load with a fixed duration. Otherwise a slice's
-    share of the iterations might take only a few milliseconds, which is too short for enough
-    samples.
+    fixed number of iterations is replaced by a load with a fixed duration, because a slice's share
+    of the iterations might take only a few milliseconds, which is too short for enough samples.
     """
     slices = cell.slices or 1
     match cell.shape:
@@ -94,9 +93,10 @@ def _shape(cell: Cell) -> Shape | None:
 
 
 def _whole_shape(cell: Cell) -> Shape | None:
-    """Return the shape of a cell's timeline.
+    """Return the shape that a cell's load has in a timeline.
 
-    Return None if the load is sliced or too short, or if its rate changes.
+    Return None if there is no timeline, because the load is sliced, is too short, changes its rate,
+    or has a fixed number of iterations instead of a duration.
     """
     shortest_s, longest_s = TIMELINE_S
     if cell.slices is not None:

@@ -16,7 +16,7 @@ from runner.model import LabError, Trial
 from runner.shapes import Search
 
 FEWEST_BEYOND = 10
-"""At least this many requests must lie above a percentile.
+"""A percentile is estimated only if at least this many requests take longer than the percentile.
 
 With fewer requests, the percentile depends on single requests. For example, p99 of 100 requests is
 just the slowest request.
@@ -45,7 +45,7 @@ class Objective:
 
     @classmethod
     def parse(cls, text: str) -> Objective:
-        """Read `p99 <= 10 ms`; raise LabError for any other text."""
+        """Read an objective such as `p99 <= 10 ms`; raise LabError if the text is no objective."""
         found = _OBJECTIVE.fullmatch(text.strip())
         if found is None:
             raise LabError(
@@ -56,14 +56,15 @@ class Objective:
 
     @property
     def text(self) -> str:
-        """The objective as campaigns write it: `p99 <= 10 ms`."""
+        """The objective in the form that campaign files use, such as `p99 <= 10 ms`."""
         return f"{self.percentile} <= {self.limit_ms:g} ms"
 
     @property
     def least_requests(self) -> int:
-        """Number of requests of a trial in which FEWEST_BEYOND requests lie above the percentile.
+        """Number of requests that a trial needs so that the percentile can be estimated.
 
-        For p99 the trial needs 1,000 requests, and for p999 it needs 10,000.
+        With this number, FEWEST_BEYOND requests take longer than the percentile. For p99 the trial
+        needs 1,000 requests, and for p999 it needs 10,000 requests.
         """
         return round(FEWEST_BEYOND / (1 - float(f"0.{self.percentile[1:]}")))
 
@@ -91,8 +92,8 @@ def bracket(outcomes: Iterable[tuple[float, bool]]) -> Bracket:
 
     `outcomes` contains, for each step so far, the rate and whether the objective was kept. The
     higher end of the bracket is the lowest rate at which the objective was broken, because a rising
-    load reaches this rate first. If the objective was kept at an even higher rate, that was chance,
-    and is ignored.
+    load reaches this rate first. If a step at an even higher rate kept the objective, this step is
+    ignored, because its success was chance.
     """
     steps = list(outcomes)
     broken_rps = min((rate for rate, kept in steps if not kept), default=math.inf)
@@ -111,14 +112,14 @@ SEARCH = (
     "search_high_rps",
     "step_s",
 )
-"""Columns that identify a search within a block.
+"""Columns of a cell that identify a search within a block.
 
-All steps of a search have the same values in these columns of their cells.
+The cells of all steps of a search have the same values in these columns.
 """
 
 
 class Searches:
-    """The results of a run's searches so far, from which the rate of each next step follows."""
+    """The results of a run's searches so far, which decide the rate of each search's next step."""
 
     def __init__(self, records: Iterable[Mapping[str, Any]]) -> None:
         self._outcomes: dict[tuple[Any, ...], list[tuple[float, bool]]] = defaultdict(list)
@@ -129,9 +130,10 @@ class Searches:
     def note(self, record: Mapping[str, Any]) -> None:
         """Add a trial's record.
 
-        A trial that failed for the first time at a rate has no result, so the next step tries the
-        same rate again. If a second trial fails at this rate, or if the server died under the load,
-        the objective counts as broken at this rate. Ignore trials that are no steps of a search.
+        If a trial fails at a rate at which no trial has failed before, the trial has no result, so
+        the next step tries the same rate again. If a second trial fails at this rate, or if the
+        server died under the load, the objective counts as broken at this rate. Ignore trials that
+        are no steps of a search.
         """
         cell = record["cell"]
         rate = cell.get("rate_rps")
@@ -150,8 +152,9 @@ class Searches:
         """Return the trial with its arrival rate if the trial is a step of a search.
 
         The rate is the geometric mean of the two ends of the bracket so far. The first bracket
-        reaches from `from_rps` to `to_rps`. If the bracket is narrow, the rate is its lower end,
-        so that the step confirms this end. A trial that is no step of a search is not changed.
+        reaches from the search's lowest to its highest rate. If the bracket is narrow, the rate is
+        the lower end of the bracket, so that the step confirms this end. A trial that is no step of
+        a search is not changed.
         """
         cell = trial.cell
         if not isinstance(cell.shape, Search):

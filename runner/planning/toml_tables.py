@@ -71,7 +71,7 @@ class Table:
     header: str
     """The table's header as it is written, such as `[build]` or `[[load]]`.
 
-    Empty for the top level of the file.
+    The header of the file's top level is empty.
     """
     nth: int
     values: dict[str, Any]
@@ -112,9 +112,9 @@ class Table:
             raise self.error(key, f"unknown key {key!r}: the known keys are {known}") from None
 
     def value(self, key: str, kind: Any) -> Any:
-        """Return a value, checked against `kind`, an annotated type.
+        """Return the value of a key; raise LabError if the value is missing, or is not of `kind`.
 
-        Raise LabError if the value is wrong or missing.
+        `kind` is an annotated type, such as those of toml_files.py.
         """
         if key not in self.values:
             raise self.lacks(key)

@@ -32,7 +32,7 @@ from runner.verdict.words import reason, rule_words
 FRAMES = ("trials", "latency", "throughput", "resources")
 MOST_ROWS = 100_000_000
 TWICE = 2.0
-"""Ratio above which the generator is said to time its own queue.
+"""A generator timed its own queue if the ratio of two median response times is above this value.
 
 The ratio is the generator's median response time divided by the probe's. Above 2, the server caused
 less than half of the response time that the generator reports.
@@ -72,8 +72,9 @@ class Tables:
     def of(self, tool: str) -> pd.DataFrame:
         """Return the trials of a tool's closed loads, including failed trials, sorted by load.
 
-        Trials of calibration servers are left out. If the tool sizes its loads by connections, its
-        loads that insert rows are left out, too, because these loads compare sizes of the pool.
+        Trials of calibration servers are left out. For a tool whose loads have a number of
+        connections instead of users (wrk), loads with a database are left out, too, because such
+        loads compare sizes of the pool of database connections.
         """
         by_connections = self.trials["tool"].map(is_sized_by_connections).astype(bool)
         inserts = by_connections & self.trials["pool_size"].notna()
@@ -277,14 +278,19 @@ def server_bound(trials: pd.DataFrame) -> bool:
 def did_at_least(trials: pd.DataFrame) -> bool:
     """Return True if the rate of each trial is a useful lower bound of the server's capacity.
 
-    A rate that was offered, or that was reached with one request at a time, is no useful bound,
-    because the capacity may be far higher. A rate is no bound either if too many requests failed.
+    If a trial sustained an offered rate, or had only one request under way at a time, the trial's
+    rate is no useful bound, because the capacity may be far higher. A rate is no bound either if
+    too many requests failed.
     """
     return did_the_work(trials) and not set(limits_of(trials)) & {Limit.NONE, Limit.SERIAL}
 
 
 def did_the_work(trials: pd.DataFrame) -> bool:
-    """Return True if few enough requests failed in every trial for rates and costs to be valid."""
+    """Return True if the rates and the costs of all trials are valid.
+
+    Rates and costs are valid if in every trial at most the share `MOST_FAILED` of the requests
+    failed, and if no trial has the cause `CHECKS_FAILED`.
+    """
     failed = trials["failed"].to_numpy() > MOST_FAILED * trials["requests"].to_numpy()
     refused = has_cause(trials, Cause.CHECKS_FAILED)
     return not failed.any() and not refused.any()
@@ -313,7 +319,7 @@ def _kept(run: RunFolder, _stamps: tuple[tuple[int, int, int], ...]) -> Tables:
 
 
 def read_table(run: RunFolder, name: str) -> pd.DataFrame:
-    """Read a further table of a run, which is not in `Tables`, by the table's name.
+    """Read the table `name` of a run. This function is for tables that `Tables` does not contain.
 
     Return a table without rows if the run has no such table. Raise LabError if the table is damaged
     or lacks a column.
@@ -380,9 +386,9 @@ def _typed(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     """Return a table with all of its columns, including optional columns that the file lacks.
 
     Unknown numbers are NaN, and unknown texts are null. In the table of trials, all columns of
-    numbers and flags are converted to floats. In other tables, only optional columns are converted.
-    The conversion is needed because a column that contains only nulls has no type in Parquet. A
-    flag becomes 0 or 1.
+    numbers and flags are converted to floats. In other tables, only the optional columns of numbers
+    and flags are converted. The conversion is needed because a column that contains only nulls has
+    no type in Parquet. A flag becomes 0 or 1.
     """
 
     def as_floats(column: pd.Series[Any]) -> pd.Series[float]:
@@ -526,9 +532,10 @@ class LoadName:
     brief: str
     """The load's name for small labels: `wrk-matrix, kept 100, 0.5 core`."""
     shape: str
-    """Words for the connections, the rate or the users, and the pool size.
+    """Words for the connections, the demand and the pool size, without the workload's name.
 
-    If a load has no such words, the name of the workload takes their place.
+    The demand is the objective of a search, the rate of an open load, or the number of users of a
+    closed load. If there are no words for any of these, the text is the workload's name.
     """
     terms: str
     """Words for CPU quotas, sleeping idle CPUs and slices. Empty if none of these applies."""
@@ -582,8 +589,8 @@ def _brief_shape_words(row: Mapping[Any, Any]) -> list[str]:
 def _mode_words(row: Mapping[Any, Any]) -> str:
     """Return words for the observed connection mode, such as `keep-alive`.
 
-    Some generators keep their connections unless they are told otherwise. For these generators,
-    return an empty text, except if the observed mode is not `keepalive`.
+    Some generators keep their connections by default. For these generators, return an empty text if
+    the observed mode is `keepalive` or unknown, because a name need not mention the default.
     """
     says_nothing_else = row["mode"] in ("keepalive", "")
     if traits_of(row["tool"]).keeps_connections_by_itself and says_nothing_else:

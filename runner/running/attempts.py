@@ -1,6 +1,6 @@
 """Run trials one after another: measure, digest and record each attempt at a trial.
 
-If the user interrupts the run, or if the machine makes it impossible to continue, end the run.
+The run ends early if the user interrupts it, or if it cannot continue on this machine.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ WAIT = (
     "trial opens up to {:,} connections."
 )
 # A disk with less free space than this counts as full. If a trial fails while a disk is full, the
-# full disk is taken as the reason.
+# lab assumes that the full disk is the reason for the failure.
 FULL_BYTES = 16 * 2**20
 
 
@@ -84,22 +84,22 @@ def run_trials(
     stopping: Stopping = TO_THE_END,
     execute: Executor | None = None,
 ) -> tuple[str, ...]:
-    """Run the trials in order. Run those trials that form a session side by side.
+    """Run the trials in order. The trials of a session run side by side.
 
     Return a sentence for each failed trial. `execute` is the function that makes an attempt; by
     default, this is `run_unit`.
 
-    If the user interrupts the run, raise KeyboardInterrupt. If the machine makes it impossible to
-    continue (the engine stopped responding, a disk is full), raise LabError. In both cases the user
-    is told how to resume the run, if it can be resumed.
+    If the user interrupts the run, raise KeyboardInterrupt. If the run cannot continue, for example
+    because the engine stopped responding or a disk is full, raise LabError. If the run can be
+    resumed, a message says in both cases how to resume the run.
     """
     machine.raise_open_files()
     report.plan(trials)
     failed = []
     can_resume = all(api.commit is None for api in prepared.bench.campaign.owns)
     resume = f"continue with `bench run --resume {run.path.name}`" if can_resume else ""
-    # In a resumed run, searches continue from the results so far. Of each trial, the last attempt
-    # counts.
+    # In a resumed run, each search continues from the results so far. Only the last attempt of each
+    # trial counts.
     searches = Searches({record["order"]: record for record in run.records()}.values())
     try:
         for planned in _needed(run, trials, report, stopping, resume):
@@ -253,7 +253,7 @@ def _blame_the_machines(run: RunFolder, sites: Sites, fates: Mapping[str, _Fate]
 
 
 def _hide_addresses(run: RunFolder, sites: Sites, fates: Mapping[str, _Fate]) -> None:
-    """Replace the hosts' addresses in the errors of trials and in the logs of their programs."""
+    """Replace the addresses of hosts by words, in the errors and in the logs of the trials."""
     for trial_id, fate in fates.items():
         fate.error = fate.error and sites.without_addresses(fate.error)
         for log in run.trial(trial_id).glob("*.log"):
@@ -327,7 +327,8 @@ def _digest_unit(
     """Digest the measured trials, and decide which of them are sealed and which have failed.
 
     If the machine disturbed one of the trials, all trials of the session fail, so that the session
-    is repeated. In the last attempt, all trials fail only if a server was busy between its slices.
+    is repeated. But the last attempt cannot be repeated. So in the last attempt, all trials fail
+    only if a server was busy between its slices.
     """
     measured = {
         trial: found for trial in unit if (found := fates[trial.trial_id].measurement) is not None
@@ -344,8 +345,8 @@ def _digest_unit(
         (fate for fate in fates.values() if fate.digest and fate.digest.disturbed and fate.error),
         None,
     )
-    # A server that is busy between its slices slows the others down, so this fails even the last
-    # attempt.
+    # A server that is busy between its slices slows the other servers down. So in this case even
+    # the last attempt of the session fails.
     restless = any(fate.digest and fate.digest.restless for fate in fates.values())
     if disturbed is not None and (restless or not is_last):
         for fate in fates.values():
@@ -374,7 +375,10 @@ def _full_disk(run: RunFolder, sites: Sites) -> str | None:
 
 
 def _verdict(digest: Digest | None) -> RecordedVerdict:
-    """Return the fields of trial.json about the verdict, which is unknown without a digest."""
+    """Return the fields of trial.json about the verdict.
+
+    Without a digest, the verdict is unknown, because the trial failed before it could be judged.
+    """
     if digest is None:
         return {
             "verdict": Limit.UNKNOWN.verdict,

@@ -61,10 +61,10 @@ def run_campaign(
     """Run every trial of `campaign` and build the tables.
 
     The campaign is already scaled, so `scale` is only recorded. If a trial fails, record the
-    failure and run the next trial. Raise LabError if no trial can run. With `calibrating`, verdicts
-    use no earlier calibration. `planned` is needed only if the campaign is for a user's API.
-    `stopping` contains the rules by which the run may end before the last trial. `hosts` are the
-    machines to use; if it is None, everything runs on this machine.
+    failure and run the next trial. Raise LabError if no trial can run. If `calibrating` is True,
+    verdicts use no earlier calibration. `planned` is needed only if the campaign is for a user's
+    API. `stopping` contains the rules by which the run may end before the last trial. `hosts` are
+    the machines to use; if `hosts` is None, everything runs on this machine.
     """
     campaign = campaign if seed is None else replace(campaign, seed=seed)
     servers = campaign_servers(campaign)
@@ -139,11 +139,11 @@ def resume_campaign(
     stopping: Stopping = TO_THE_END,
     hosts: Hosts | None = None,
 ) -> RunResult:
-    """Resume an interrupted run with the plan, order, engine and binaries with which it began.
+    """Resume an interrupted run.
 
-    Finished trials are not changed. An unfinished trial is repeated as a new attempt. An unfinished
-    profile begins again with its first slice. Raise LabError if a file, a binary or an image has
-    changed.
+    The run keeps its plan, the order of its trials, its engine and its binaries. Finished trials
+    are not changed. An unfinished trial is repeated as a new attempt. An unfinished profile begins
+    again with its first slice. Raise LabError if a file, a binary or an image has changed.
     """
     begun = _resumable(run, hosts)
     campaign = campaign_from_manifest(begun)
@@ -203,9 +203,10 @@ def _measure(
     report: TrialProgress,
     stopping: Stopping,
 ) -> int:
-    """Measure the remaining trials of a run, then make its profiles; return the number of trials.
+    """Measure the remaining trials of a run, and then make the run's profiles.
 
-    Report everything that could not be profiled. The time budget covers trials and profiles.
+    Return the number of remaining trials. Report everything that could not be profiled. The time
+    budget covers trials and profiles.
     """
     profiles = profiles_left(run, prepared.bench.campaign)
     begun_s = stopping.clock()
@@ -222,7 +223,10 @@ def _measure(
 
 
 NEEDED = ("machine", "tools", "placement", "images", "artifacts", "engine", "host_warnings")
-"""Conditions that the manifest must contain, because they must be the same in a resumed run."""
+"""Facts that the manifest of a run must contain, so that the run can be resumed.
+
+Without these facts, the lab could not continue the run under the same conditions.
+"""
 
 
 def _resumable(run: RunFolder, hosts: Hosts | None) -> Manifest:
@@ -255,7 +259,7 @@ def _engine(begun: Manifest) -> EngineChoice:
 
 
 def _calibration(run: RunFolder, begun: Manifest) -> Calibration | None:
-    """Return the calibration with which a run began, or None if it began without one.
+    """Return the calibration with which a run began; None if the run began without calibration.
 
     Raise LabError if the calibration cannot be read.
     """
@@ -268,9 +272,9 @@ def _calibration(run: RunFolder, begun: Manifest) -> Calibration | None:
 def _finish(run: RunFolder, trial_count: int, report: TrialProgress, *, is_new: bool) -> RunResult:
     """Build the tables of a run, and return the result of the run.
 
-    The tables of a new run are put together from partial tables, one for each trial. A resumed run
-    lacks the partial tables of its earlier trials, so all its tables are rebuilt from the raw
-    samples.
+    The tables of a new run are put together from partial tables, one for each trial. In a resumed
+    run, the trials that ended before the interruption have no partial tables, so all tables are
+    rebuilt from the raw samples.
     """
     if is_new and have_parts(run):
         build_tables(run)
@@ -281,7 +285,7 @@ def _finish(run: RunFolder, trial_count: int, report: TrialProgress, *, is_new: 
 
 
 def _result(run: RunFolder, trial_count: int) -> RunResult:
-    """Return the result of a run, in which only the last attempt of each trial counts."""
+    """Return the result of a run. Only the last attempt of each trial counts."""
     last = {
         (record["block"], record["cell"]["server"], str(record["cell"])): record
         for record in run.records()

@@ -2,7 +2,8 @@
 
 Nothing is written into the user's repository. Each folder is a repository of its own that borrows
 the objects of the user's repository (git's `objects/info/alternates`). `git worktree add` is not
-used, because it would write an entry into the user's `.git`, which a killed run would leave there.
+used, because it would write an entry into the user's `.git`. If the run was killed, this entry
+would stay there.
 """
 
 from __future__ import annotations
@@ -30,14 +31,17 @@ ASKED_WITHIN_S = 120.0
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit: the name that the user gave, and the full id."""
+    """A commit: the name by which the user chose the commit, and the commit's full id."""
 
     named: str
     sha: str
 
     @property
     def words(self) -> str:
-        """The name with the first digits of the id: `main (1a2b3c4d5e)`."""
+        """The name and the first ten digits of the id, such as `main (1a2b3c4d5e)`.
+
+        If the name itself is a beginning of the id, these are only the digits.
+        """
         short = self.sha[:10]
         return short if self.sha.startswith(self.named) else f"{self.named} ({short})"
 

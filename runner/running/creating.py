@@ -35,7 +35,7 @@ PACKAGES = (
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of a run that its campaign does not contain, and the warnings that the user saw."""
+    """Options of a run that are not part of its campaign, and the warnings that the user saw."""
 
     scale: float
     until: str | None
@@ -76,7 +76,8 @@ def _manifest(
 ) -> Manifest:
     """Return the manifest of a run.
 
-    The list of facts is fixed, so that the runner's environment variables are never included.
+    The manifest contains only the facts that are listed here. So it never contains the environment
+    variables of the runner, which may be secret.
     """
     engine = setting.opened.engine
     calibration = prepared.bench.calibration
@@ -114,7 +115,7 @@ def _manifest(
 
 
 def _campaign(campaign: Campaign, scale: float) -> CampaignOfRun:
-    """Return the manifest's entry of a campaign, which `campaign_from_manifest` can read."""
+    """Return the manifest's entry for a campaign; `campaign_from_manifest` can read this entry."""
     facts = record_of(campaign)
     del facts["seed"]
     apis = facts.pop("owns")
@@ -126,7 +127,7 @@ def _campaign(campaign: Campaign, scale: float) -> CampaignOfRun:
 def _git() -> Git | None:
     """Return the lab's commit, and whether files of the checkout differ from the commit.
 
-    Return None without a checkout or without git.
+    Return None if the lab does not run from a checkout, or if git is not installed or fails.
     """
     checkout = places().checkout
     if checkout is None:

@@ -47,7 +47,10 @@ class Prepared:
     servers: Mapping[str, Ready] = field(default_factory=dict)
     database: DatabaseOfRun | None = None
     errors: Mapping[str, str] = field(default_factory=dict)
-    """Errors by the name of the server, or by THE_DATABASE."""
+    """Errors of the servers that cannot start, by the name of the server.
+
+    If the database cannot start, its error has the key THE_DATABASE.
+    """
     inputs: Mapping[str, str] = field(
         default_factory=dict
     )  # SHA-256 of the campaign's source files
@@ -78,8 +81,8 @@ class Prepared:
 def changed_file(begun: Manifest, inputs: Mapping[str, str]) -> str | None:
     """Return a message if a source file has changed or disappeared since the run began.
 
-    The message names the first such file. It lacks the remedy and the full stop. Return None if
-    there is no such file.
+    The message names the first such file. The caller adds the remedy and the full stop. Return None
+    if no source file has changed.
     """
     now = begun.model_copy(update={"inputs": dict(inputs)})
     for difference in begun.differences_from(now):
@@ -271,8 +274,8 @@ def prepare(
 def _compiler_of(server: Server) -> str | None:
     """Return the compiler that built a server's binary; None if the compiler is unknown.
 
-    The compiler is read from the binary on this machine, because the server's image contains the
-    same binary.
+    The compiler's name is read from the binary on this machine, even if the server runs in a
+    container, because the server's image contains the same binary.
     """
     return compiler_of(server.folder / server.artifact) if server.artifact else None
 
@@ -295,7 +298,7 @@ TEMPORARY_BYTES = 64 * 2**20
 # measurement with a pool of 500 connections, they used 400 MiB.
 MEMORY_BYTES = 512 * 2**20
 MEMBER_BYTES = 256 * 2**20
-"""Upper estimate of the memory of each further server of a session and its PostgreSQL."""
+"""Upper estimate of the memory of each further server of a session, including its PostgreSQL."""
 
 
 def bytes_of(cell: Cell) -> int:

@@ -58,8 +58,8 @@ def profiles_left(run: RunFolder, campaign: Campaign) -> list[Profile]:
 def obstacle(*, of_hosts: bool) -> str | None:
     """Return a sentence that says why servers cannot be profiled; None if they can be profiled.
 
-    `of_hosts` is True for a run on several hosts. For such a run, return None, because perf has to
-    be started on the server's host to find out whether that host permits profiles.
+    `of_hosts` is True for a run on several hosts. For such a run, return None, because only a start
+    of perf on the server's host can show whether that host permits profiles.
     """
     why = None if of_hosts else refusal()
     return None if why is None else f"{NOT_PROFILED}: {why}"
@@ -79,8 +79,8 @@ def profile_servers(
 ) -> tuple[str, ...]:
     """Profile the servers under each load of `profiles`, and write the tables of profiles.
 
-    Return a sentence for each profile that is missing. The run's trials are valid without profiles,
-    so a failed profile raises no error. Only KeyboardInterrupt is raised.
+    Return sentences that say which profiles are missing, and why. The run's trials are valid
+    without profiles, so a failed profile raises no error. Only KeyboardInterrupt is raised.
     """
     if not profiles:
         return ()

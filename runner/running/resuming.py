@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from runner.console import TrialProgress
 
 NEW_IS_FINE = {Condition.TOOL, Condition.BINARY, Condition.IMAGE}
-"""Conditions that do not prevent resuming a run whose manifest does not contain them.
+"""Conditions that may be missing from the manifest of a run that is resumed.
 
-If such a condition is known now, but was unknown when the run began, the run can be resumed.
+If such a condition is known now, but was unknown when the run began, the run can still be resumed.
+But if the condition was known when the run began, and has changed, the run cannot be resumed.
 """
 
 
@@ -121,7 +122,7 @@ def require_same_setting(begun: Manifest, setting: Setting) -> None:
     """Raise LabError if machines, CPUs, the state of idle CPUs, or tools differ from the manifest.
 
     The manifest names the machines, CPUs and tools with which the run began. If the remaining
-    trials used others, the manifest would be wrong for these trials.
+    trials used other machines, CPUs or tools, the manifest would be wrong for these trials.
     """
     now = begun.model_copy(
         update={

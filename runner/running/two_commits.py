@@ -57,17 +57,18 @@ CLOSED_SLICES = 6
 CLOSED_SLICE_S = 1.0
 """A slice of the closed load lasts at most this long, in seconds.
 
-The difference of two neighbouring slices would be just as noisy if the slices were longer. So in
-the same time, many short slices tell more than few long slices (docs/decisions.md).
+The difference between two neighbouring slices would be just as noisy if the slices were longer. So
+in the same total time, many short slices give a more exact result than few long slices
+(docs/decisions.md).
 """
 EACH = 10
 """A slice has at least this many iterations per user.
 
-At the beginning and at the end of a slice, not all users are active. With fewer iterations, these
-times would be a large share of the slice.
+At the beginning and at the end of a slice, not all users are active. With fewer iterations, a large
+part of the slice would pass while not all users are active.
 """
 TRIED_USERS = 10
-"""Number of users in the first load of each commit. This load decides the sizes of later loads."""
+"""Number of users when a commit is tried. The results decide the sizes of the later loads."""
 FEWEST_USERS = 2
 MOST_USERS = 40
 OPEN_SLICES = 2
@@ -78,9 +79,13 @@ OPEN_SESSIONS = LATER_LOOKS[0] + CONFIRMING
 WARM_UP_S = 0.5
 SHARE = 0.5
 RATE_SHARE = 0.3
-"""The open load's rate is at most this share of the slower commit's rate in its first try."""
+"""The open load's rate is at most this share of the rate that the slower commit can reach.
+
+The lab tries both commits before the first session, and measures this rate in the try. But if the
+user gives a rate, the open load has the user's rate.
+"""
 DIGITS = (5.0, 2.0, 1.0)
-"""If a warm-up decides the size of a load, the size begins with one of these digits.
+"""If the first try of a commit decides a load's size, the size begins with one of these digits.
 
 There are only three digits, so that most runs of a server have loads of the same sizes.
 """
@@ -132,10 +137,11 @@ class _Source:
 
 
 def run_two_commits(asked: Asked, report: TrialProgress) -> TwoCommits:
-    """Build two commits of a server, and load them in sessions until the outcome is known.
+    """Build two commits of a server, and load both in sessions until the outcome is known.
 
-    Each session also loads a second copy of the base. Raise LabError if a commit cannot be built,
-    started or loaded.
+    The run also ends if its time budget is used up, or if no planned session is left. Each session
+    also loads a second copy of the base commit. Raise LabError if a commit cannot be built, started
+    or loaded.
     """
     looks = range(LATER_LOOKS[0], LATER_LOOKS[-1] + 1)
     stopping = replace(read_stopping(asked.budget, "decided"), looks=looks)
@@ -244,7 +250,7 @@ def _require_recipe(folder: Path, commit: Commit) -> None:
 def _campaign(
     asked: Asked, source: _Source, apis: Sequence[UserApi], script: Script | None
 ) -> Campaign:
-    """Return the campaign that tries both commits first. It has only the closed load."""
+    """Return the campaign for the first tries of both commits, which has only the closed load."""
     files: tuple[tuple[str, str], ...] = ()
     named = "GET " + asked.path
     if script is not None:
@@ -294,7 +300,7 @@ class _Tried:
     share: float
     """Under the closed load, a quota limits a server to this share of its CPUs' time.
 
-    1 if no quota can be set.
+    The share is 1 if no quota can be set.
     """
     on_share_rps: float
     """Iterations per second that the head commit reached with the quota `share`; 0 if unknown."""
@@ -306,7 +312,10 @@ class _Tried:
 def _try(
     opened: Lab, campaign: Campaign, source: _Source, script: Script | None, report: TrialProgress
 ) -> _Tried:
-    """Start both commits once, and load each for a moment; raise LabError if that fails."""
+    """Start both commits once, load each of them for a moment, and return the results.
+
+    Raise LabError if a commit cannot be started or loaded.
+    """
     servers = campaign_servers(campaign)
     trials = plan_trials(campaign, servers)
     tools = preparing.tools_of(trials)

@@ -65,7 +65,7 @@ Source: k6's lib/types/hosts.go.
 """
 DEFAULT_PORTS = {"http": 80, "https": 443}
 TRUSTED = "SSL_CERT_FILE"
-"""Environment variable with the file of the certificates that OpenSSL and Go trust."""
+"""Environment variable that names the file of the certificates that OpenSSL and Go trust."""
 FINE = 3
 """Number of requests with which the lab first checks that a server answers.
 
@@ -99,7 +99,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Planned:
-    """The campaign for a user's API, with the script and the notes that its run stores."""
+    """The campaign for a user's API, and the script and the notes that are stored with the run."""
 
     campaign: Campaign
     script: Script | None
@@ -173,8 +173,9 @@ class _Found:
 def _at_urls(asked: Asked) -> tuple[_Found, ...]:
     """Return the servers at the user's URLs.
 
-    Several servers are compared with each other, so they must get equal requests. Raise LabError if
-    their URLs have different paths or queries.
+    Several servers are compared with each other, so all servers must get equal requests. Raise
+    LabError if the URLs have different paths or queries, if a URL is given twice, or if there are
+    more than MOST_URLS URLs.
     """
     if len(set(asked.urls)) < len(asked.urls):
         raise LabError("The same --url is given twice: name two different servers.")
@@ -252,8 +253,8 @@ def _at_url(asked: Asked, url: str) -> _Found:
 def _preferred_protocol(api: UserApi, running: Running) -> str | None:
     """Return the protocol that a server prefers over TLS (see `require_tls`).
 
-    Return None if the URL is not reached over TLS. Raise LabError if nothing answers at the URL, or
-    if TLS does not work.
+    Return None if the URL does not begin with `https://`. Raise LabError if nothing answers at the
+    URL, or if TLS does not work.
     """
     if running.tls is None:
         return None
@@ -321,7 +322,7 @@ def _check_trust(asked: Asked) -> None:
 
 
 def _check_as_written(asked: Asked) -> None:
-    """Raise LabError if --as-written lacks a script, or is given with options that it replaces."""
+    """Raise LabError if --as-written is given without a script, or contradicts another option."""
     if not asked.as_written:
         return
     if asked.script is None:
@@ -353,7 +354,7 @@ def _check_as_written(asked: Asked) -> None:
 def _over_tls(api: UserApi, asked: Asked) -> UserApi:
     """Return a user's API with the certificates that the options name.
 
-    If the API is not reached over TLS, return it unchanged.
+    If the API's URL does not begin with `https://`, return the API unchanged.
     """
     if not str(api.url).startswith("https://"):
         return api
@@ -400,8 +401,8 @@ def _remarks_on_answers(url: str, first: Answers) -> tuple[str, ...]:
 def _permitted(host: str, port: int, owned: str | None) -> str:
     """Return the address at which `host` may be loaded.
 
-    Raise LabError unless all addresses of the host are loopback addresses, or the user has declared
-    by --i-own-this-host (`owned`) that the lab may load this host.
+    The user may declare by --i-own-this-host (`owned`) that the lab may load this host. Without
+    this declaration, raise LabError if any address of the host is not a loopback address.
     """
     if owned is not None and owned.lower() != host.lower():
         raise LabError(
@@ -509,9 +510,9 @@ def _load(asked: Asked, repeats: int | None, written: Written | None, *, several
 def _search(text: str, asked: Asked, rates_rps: Sequence[float]) -> Bisections:
     """Return a search for the highest rate at which the server meets an objective.
 
-    The search is between the two given rates. By default, the lower rate is the lowest at which a
-    step contains enough requests to estimate the objective's percentile, and the higher rate is
-    MOST_RPS.
+    The search is between the two given rates. If no rates are given, the higher rate is MOST_RPS,
+    and the lower rate is the lowest rate at which a step contains enough requests to estimate the
+    objective's percentile. Raise LabError if the options do not fit a search.
     """
     objective = Objective.parse(text)
     if asked.iterations is not None:
@@ -582,8 +583,8 @@ def remarks_on_process(
 ) -> Iterator[str]:
     """Yield notes about the process of a server that already runs.
 
-    The notes say why the process is unknown, or which CPU quota it has. `quota_of` returns the
-    quota of a process.
+    If the process is unknown, a note says why. Otherwise the notes say which CPU quota the process
+    has. `quota_of` is the function that returns the quota of a process.
     """
     if found.why:
         unknown = f"The CPU time of the server at {api.url} is not known"
@@ -628,8 +629,8 @@ def _has_changed(path: Path, digest: str | None) -> bool:
 def why_not_same(api: UserApi, run: RunFolder) -> str | None:
     """Return the reason why a run of a user's API cannot be resumed.
 
-    For example, the script or the server's process has changed since the run began. Return None if
-    nothing about the user's API prevents resuming the run.
+    One possible reason is that the script, or the server's process, has changed since the run
+    began. Return None if nothing about the user's API prevents resuming the run.
     """
     if api.commit is not None:
         return (

@@ -1,1 +1,1 @@
-"""The verdict of a trial: what limited it, the evidence, and the sentence that says both."""
+"""The verdict of a trial: what limited the trial, the evidence, and a sentence with both."""

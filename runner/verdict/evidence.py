@@ -49,9 +49,9 @@ calibration.
 NETWORK_FULL = 0.80
 """The network is the limit if a load moves at least this share of the network's bytes per second.
 
-A transfer before the run measures how many bytes per second the network can move. No load can reach
-this rate, because the network also moves headers and acknowledgements, and because requests and
-answers need time on their way.
+A transfer before the run measures how many bytes per second the network can move. No load moves as
+many bytes per second as this transfer, because the network also moves headers and acknowledgements,
+and because requests and answers need time on their way.
 """
 LOSSY = 0.01
 """If at least this share of the TCP segments is sent again, losses dominate the response times."""
@@ -82,8 +82,8 @@ difference must also exceed APART_MS.
 APART_MS = {"p50": 1.0, "p95": 5.0, "p99": 5.0}
 """Thresholds in ms for the rules of MANY_TIMES and ALIKE, by percentile.
 
-One side waited longer only if the percentiles of generator and probe differ by more than this.
-Generator and probe waited alike only if both percentiles are longer than this.
+One side waited longer only if the percentiles of generator and probe differ by more than the
+threshold. Generator and probe waited alike only if both percentiles exceed the threshold.
 """
 SHARE_BEYOND = {"p50": 0.5, "p95": 0.05, "p99": 0.01}
 """Share of the requests that lie above a percentile.
@@ -118,9 +118,10 @@ LAST_ANSWER_LATE_S = 0.5
 verdict mentions the delay.
 """
 BUSY_USERS = 0.9
-"""Users of an open load can be busy only for a part of the time, as `Users.are_the_limit` explains.
-If the users are busy for at least this share of that part, there are too few users, so the users
-limit the rate.
+"""The users limit the rate of an open load if they are busy for at least this share of the time
+for which users can be busy.
+
+`Users.are_the_limit` explains why users cannot be busy all the time.
 """
 ROOM = 2.0
 """The lab recommends this many times as many users as would be busy at the offered rate.
@@ -157,7 +158,7 @@ class Evidence:
     wrk with one thread, for example, can use only one core. None if the CPU use is unknown.
     """
     generator_peak_share: float | None
-    """The generator's highest CPU use in a second.
+    """The generator's CPU use in the second in which it was highest.
 
     If the load is shorter than a second, this is the generator's mean CPU use.
     """
@@ -166,7 +167,7 @@ class Evidence:
     offered_rps: float | None = None
     """The rate of an open load; None if the load was closed."""
     dropped: int = 0
-    """Requests that an open load could not send in time."""
+    """Number of requests that an open load could not send in time."""
     database: DatabaseEvidence | None = None
     waits: tuple[Wait, ...] = ()
     """The percentiles of the response time that both generator and probe measured.
@@ -205,15 +206,15 @@ class Evidence:
     If two quotas apply, one set by the lab and one set outside the lab, this is the lower quota.
     """
     foreign_quota: bool = False
-    """True if a quota that was set outside the lab gives the server fewer cores than the lab."""
+    """True if a quota from outside the lab allows the server fewer cores than the lab allows."""
     shared_quota: bool = False
     """True if the server's quota also applies to the generator."""
     generator_throttled_share: float = 0.0
     """Share of the time for which a quota held the generator back; 0 if unknown."""
     server_used_cores: float | None = None
-    """CPU use of the server in cores. It is used if the number of the server's CPUs is unknown.
+    """CPU use of the server in cores, if the number of the server's CPUs is unknown.
 
-    If the number is known, this field is None, and `server_share` has the CPU use.
+    If this number is known, the field is None, and `server_share` contains the CPU use.
     """
     serial: Serial | None = None
     """Evidence of a load with one connection, which sends one request after the other.
@@ -243,7 +244,7 @@ class Evidence:
 
     @property
     def limited(self) -> bool:
-        """True if a quota gave the server less CPU time than its CPUs have."""
+        """True if a quota gave the server less than all of the CPU time of the server's CPUs."""
         return self.share < 1 or self.foreign_quota
 
     @property
@@ -270,10 +271,10 @@ class Evidence:
     def saturated(self) -> bool:
         """True if the server used up its CPUs or its quota.
 
-        If a quota that was set outside the lab throttled the server, this quota was used up. There
-        are two exceptions. The lab's own quota has such short periods (10 ms) that it throttles
-        even short bursts, so throttling does not show that the quota was used up. And if the server
-        shares the quota with the generator, the generator may have used it up.
+        If a quota throttled the server, the server used up this quota, except in two cases. The
+        lab's own quota has such short periods (10 ms) that it throttles even short bursts of CPU
+        use. And if the server shares a quota with the generator, the generator may have used it up.
+        In these two cases, throttling is ignored, and only the server's CPU use decides.
         """
         if (self.server_share or 0.0) >= SATURATED:
             return True

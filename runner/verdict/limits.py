@@ -34,7 +34,7 @@ class Limit(StrEnum):
     Pages show this text if a comparison requires another limit.
     """
     meaning: str
-    """What the rate or the response times of a trial with this limit mean."""
+    """Text that says what the rate or the response times of a trial with this limit mean."""
     remedy: str
     """The change that would lift this limit, for a comparison that requires another limit."""
 

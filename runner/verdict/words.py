@@ -60,7 +60,7 @@ def takers(stolen_share: float, others_share: float) -> str:
 
 
 def _much(stolen_share: float, others_share: float) -> dict[str, float]:
-    """Return each large share of CPU time that was taken away, by the name of who took it."""
+    """Return the large shares of CPU time that the hypervisor or other programs took, by name."""
     much = {}
     if stolen_share >= STOLEN:
         much["the hypervisor"] = stolen_share

@@ -79,7 +79,7 @@ def test_a_sound_table_is_silent() -> None:
         # suspicious but not impossible: a few slow requests may raise the mean above p99
         ({"p99_ms": 6.9}, TIMES, "suspicious"),
         ({"p99_ms": sound()["mean_ms"][5]}, TIMES, "suspicious"),
-        ({"stdev_ms": 80}, TIMES, "impossible"),  # values in this range cannot vary so much
+        ({"stdev_ms": 80}, TIMES, "impossible"),  # times from 0 to max_ms cannot vary so much
     ],
 )
 def test_a_planted_error_is_found_and_nothing_else(
@@ -545,8 +545,8 @@ def test_ten_megabytes_take_seconds() -> None:
     """The audit of a file of 10 MB takes at most 72 times the CPU time of parsing its JSON.
 
     The limit is relative so that it does not depend on the speed of the machine. The test parses
-    the JSON eight times in a row, and the audit may take nine times as long as this (8 x 9 = 72).
-    In practice the audit takes four to six times as long.
+    the JSON eight times in a row, and the audit may take nine times as long as these eight times
+    together (8 x 9 = 72). In practice the audit takes only four to six times as long as them.
     """
     entries = TECHEMPOWER["rawData"]["json"]["gemini"][1:] * 6  # type: ignore[index]
     data = {

@@ -178,7 +178,7 @@ def requests_ms() -> list[int]:
 
 @pytest.fixture
 def jtl(tmp_path: Path, requests_ms: list[int]) -> Path:
-    """Write a file of JMeter with requests of these response times; return its path.
+    """Write a file of JMeter with one request for each time in `requests_ms`; return its path.
 
     One request begins in each millisecond, and one request in ten has failed.
     """

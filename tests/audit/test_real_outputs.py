@@ -162,7 +162,7 @@ def test_a_rate_that_may_be_limited_leaves_connections_idle() -> None:
 
 
 def test_a_rate_of_few_samples_breaks_no_law() -> None:
-    """If there are few requests, a rate of bombardier may contradict Little's law.
+    """If there are few requests, a rate of bombardier that contradicts Little's law is no finding.
 
     bombardier prints the mean of sampled rates. For 100 requests of 100 ms on one connection, it
     may print 12.58 requests/s instead of 10. With 5,000 requests, this rate is a finding.
@@ -364,8 +364,9 @@ def test_a_loop_of_nighthawk_may_be_limited_by_its_rate(offered_rps: int, remark
 def test_workers_of_nighthawk_that_are_as_many_as_cpus_are_counted() -> None:
     """With `--concurrency auto`, each of three workers offers 50 requests/s over two connections.
 
-    In the report of an older version of Nighthawk, the lowest and the highest time are given only
-    as the percentiles 0 and 1.
+    So the audit must read six connections and an offered rate of 150 requests/s. The report is one
+    of an older version of Nighthawk, which gives the lowest and the highest time only as the
+    percentiles 0 and 1.
     """
     report = json.loads(_nighthawk(50))
     report["options"] |= {"concurrency": "auto", "connections": 2}

@@ -421,7 +421,7 @@ K6 = {
     [
         ({}, "unknown", False),  # 100 requests/s of 20.4 ms keep only 2 of 50 users busy
         ({"vus_max": {"value": 2}}, "closed", False),
-        # Two requests would be under way at once, which a single user cannot do.
+        # A single user would need two requests under way at once, which is impossible.
         ({"vus_max": {"value": 1}}, "closed", True),
         ({"dropped_iterations": {"count": 5}}, "open", False),
     ],

@@ -77,8 +77,9 @@ SECTIONS: dict[str, Callable[[Server, FaultyServer, MemoryDatabase], Rows]] = {
     "without database": lambda _s, _f, _d: rows_without_database(),
 }
 
-# For each section and fault, the checks that must find the fault. If the list is empty, the
-# contract allows this behaviour, so all checks must pass.
+# For each section of the contract and each behaviour of the faulty server, the checks that must
+# find the behaviour. If the list is empty, the contract allows the behaviour, so all checks must
+# pass.
 FAULTS: dict[str, dict[str, list[str]]] = {
     "endpoints": {
         "wrong nonce": ["health"],

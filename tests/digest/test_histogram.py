@@ -84,7 +84,7 @@ def test_hdr_histogram_text_has_every_count_at_its_percentile() -> None:
         histogram.to_hgrm([1.0], [0])
 
 
-# --- wrk's histogram: the back-fill that wrk applies is undone exactly ----------------------------
+# --- wrk's histogram: the correction that wrk applies is undone exactly ---------------------------
 
 
 def wrk_stats_correct(data: dict[int, int], expected: int) -> dict[int, int]:

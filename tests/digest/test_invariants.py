@@ -180,10 +180,10 @@ def test_wrk_is_held_against_the_servers_counts(mode, changes, counted, accepted
 def sampled(
     begin=-1.0, end=2.0, hz=20.0, server_pct=99.0, generator_pct=100.0, foreign=(9.0, 9.0, 0.0)
 ):
-    """Return the checks of a load of 1 s that was sampled from `begin` to `end`.
+    """Return the checks of a load of 1 s that was sampled from `begin` to `end`, in seconds.
 
-    `foreign` is (begin, end, CPUs): from `begin` to `end`, the processes could use this number of
-    CPUs that belong to another role.
+    `foreign` consists of two times and a number of CPUs. Between the two times, the server could
+    use this number of CPUs that belong to another role.
     """
     t_s = np.arange(begin, end + 0.01, 0.05)
     others = np.where((t_s >= foreign[0]) & (t_s <= foreign[1]), foreign[2], 0.0)

@@ -9,7 +9,11 @@ from runner.digest.k6 import SORTED_DURATIONS, connect
 from runner.digest.load_model import FASTEST, see_load
 
 REQUESTS = 4_200_000
-"""Their durations alone need 34 MB, and an array that has grown by doubling needs 64 MB."""
+"""Number of requests in the test's load.
+
+The durations of all these requests need 34 MB. An array that grows by doubling needs 64 MB for the
+durations, which is more than LIMIT_MB.
+"""
 LIMIT_MB = 48
 FIRST_NS = 1_700_000_000_000_000_000
 
@@ -17,7 +21,7 @@ FIRST_NS = 1_700_000_000_000_000_000
 def write_spool(folder):
     """Write a spool of k6's samples, with one request per iteration.
 
-    The durations are 0, 1, 2, ... µs, in another order.
+    The requests take 0, 1, 2, ... µs, but they are not sorted by duration.
     """
     number = f"SELECT {FIRST_NS} + i * 1000 AS end_ns, i * 7919 % {REQUESTS} / 1000 AS ms"
     rows = f"{number} FROM range({REQUESTS}) AS numbers(i)"

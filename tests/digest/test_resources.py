@@ -74,13 +74,36 @@ def test_the_edges_of_an_older_run_are_interpolated():
     assert found["server"].between(0.0, 1.0) == pytest.approx(0.975)
 
 
-@pytest.mark.parametrize("first_s", [-0.004, 0.0, 0.004])
-def test_a_subject_that_is_younger_than_the_load_is_interpolated(first_s):
-    """A process that starts with the load has no samples that show a rate before the load."""
-    counter = counter_of(lambda t: max(0.0, t), [first_s, first_s, *np.arange(0.04, 1.5, 0.05)])
-    window = Window(0, 1.0, 0, 1_000_000_000)
-    used_s = with_edges({"generator": counter}, window)["generator"].between(0.0, 1.0)
-    assert used_s == pytest.approx(1.0, abs=0.005)
+@pytest.mark.parametrize("phase_s", [0.002, 0.02, 0.045])
+def test_the_process_of_another_slice_counts_for_nothing(phase_s):
+    """The generator of each slice begins at 0 again, and the next one begins 60 ms after the last.
+
+    It uses the whole core between its start and its end, which are those of the load.
+    """
+    starts_s = [0.0, 1.06, 2.12]
+    windows = [Window(int(at * 1e9), 1.0, int(at * 1e9), int(at * 1e9) + 10**9) for at in starts_s]
+    t_s, used_s = [], []
+    for start_s in starts_s:
+        ticks_s = np.arange(np.ceil((start_s - phase_s) / 0.05) * 0.05 + phase_s, start_s + 1, 0.05)
+        t_s += [start_s, *ticks_s]
+        used_s += [0.0, *(ticks_s - start_s)]
+    raw = {"generator": Counter(np.array(t_s), {"cpu_s": np.array(used_s)})}
+    generator = stitched(raw, windows, edges_continued=True)["generator"]
+    assert generator.between(0.0, 3.0) == pytest.approx(3.0, abs=1e-6)
+    assert generator.peak_pct(0.0, 3.0, 1.0) == pytest.approx(100, abs=0.01)
+
+
+def test_the_server_of_a_neighbouring_slice_does_not_lower_the_rate_beside_a_slice():
+    """A server that is loaded again after 60 ms has the CPU time of each slice, and no more."""
+    windows = [Window(int(at * 1e9), 1.0, int(at * 1e9), int(at * 1e9) + 10**9) for at in (0, 1.06)]
+
+    def used(t):
+        return 0.8 * (np.clip(t, 0.0, 1.0) + np.clip(t - 1.06, 0.0, 1.0))
+
+    for phase_s in np.arange(0.0, 0.05, 0.007):
+        counter = counter_of(used, phase_s + np.arange(-0.5, 2.6, 0.05))
+        server = stitched({"server": counter}, windows, edges_continued=True)["server"]
+        assert server.between(0.0, 2.0) == pytest.approx(1.6, abs=0.04)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from runner.store import RunFolder
 
 MOST_WORDS = 1200
 MOST_BYTES = 2_000_000
-"""Size of the whole folder, which everybody who clones the repository downloads."""
+"""Limit for the total size of the post's files, because each clone of the repository has them."""
 
 
 @pytest.mark.long

@@ -1,6 +1,7 @@
-"""Tests of `make chaos`, which must notice each broken promise.
+"""Tests of `make chaos`, which hits the lab with faults and must notice each broken promise.
 
-If `make chaos` missed a broken promise, it would prove nothing by ending without an error.
+A promise is broken, for example, if a sealed file changes or a process is left. If `make chaos`
+missed a broken promise, its success would prove nothing.
 """
 
 import json

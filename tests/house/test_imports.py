@@ -1,4 +1,4 @@
-"""Tests of which modules may import which.
+"""Tests of the rules that say which modules of the lab may import which other modules.
 
 A room is a folder of `runner/` or of `runner/present/`. Rooms import each other in one direction
 only. The three largest rooms, the wings, do not import each other at all.

@@ -16,7 +16,10 @@ OF_PRESENT = {
     path.name for path in (ROOT / "runner" / "present").iterdir() if (path / "__init__.py").exists()
 }
 OWN_SUBJECTS = {"docs", "faults", "house", "setup", "store", "support", "truth"}
-"""Folders of tests/ without a room of the same name in `runner/`; they test something else."""
+"""Folders of tests/ for which `runner/` has no room of the same name.
+
+The tests in these folders are about something else than a room.
+"""
 
 
 def imported(path: Path) -> set[str]:

@@ -22,7 +22,7 @@ from runner.store import RunFolder
 from runner.verdict.limits import Cause
 
 STORED = SAMPLES / "cpu"
-"""Folder with what real tools printed while a program used a third of a core."""
+"""Folder with the output of real tools that sampled a program using a third of a core."""
 MIB = 2**20
 
 

@@ -111,7 +111,8 @@ def test_a_cluster_is_fresh_and_gone_afterwards(engine, tmp_path):
             tree = [leader, *leader.children(recursive=True)]
             seen = []
             for process in tree:
-                # The process that served the last connection may end before its user is read.
+                # The process that served the last connection may end before the test reads the
+                # process's user and CPUs.
                 with contextlib.suppress(psutil.NoSuchProcess):
                     seen.append((process.uids().effective, tuple(process.cpu_affinity())))
             assert len(seen) > 3

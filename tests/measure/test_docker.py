@@ -228,8 +228,8 @@ def test_a_killed_runner_leaves_no_container(root, number, ours):
     wait_for(lambda: not ours(runner.pid) and not list((root / "data" / ".live").iterdir()), 20)
 
 
-# Commands that must fail in a shell inside PostgreSQL's container. Before each command, the dict
-# says what the command tries. The test uses PostgreSQL's container, because the containers of
+# Commands that must fail in a shell inside PostgreSQL's container. The key of each command says
+# what the command tries to do. The test uses PostgreSQL's container, because the containers of
 # servers have the same options, but no shell: their images are built FROM scratch.
 KEPT_FROM = {
     "writing to its programs": "echo x > /etc/passwd",

@@ -1,6 +1,7 @@
-"""Tests with several real hosts: Docker engines in network namespaces, reached by TLS.
+"""Tests with several hosts: each host is a Docker engine in a network namespace of this machine.
 
-Loads are split over two generators, and their results are merged.
+In some tests, a load is divided between two generators, and the lab merges their results. In other
+tests, a host is lost, frozen or restarted during a load.
 """
 
 import contextlib
@@ -79,9 +80,9 @@ def divided(fleet, tmp_path_factory):
 
 
 def counted(run, trial):
-    """Return a trial's folder, the number of requests that the server counted, and the record.
+    """Return a trial's folder, the requests that the server counted, and the stored measurement.
 
-    The probe's requests are subtracted from the server's count.
+    The number of requests is the server's count minus the number of the probe's requests.
     """
     folder = run.folder / "trials" / trial["trial_id"]
     record = json.loads((folder / "trial.json").read_text())["measurement"]
@@ -370,7 +371,7 @@ SHORT = with_changed(
     "runner.planning.catalog",
     "load = m.load_campaign; m.load_campaign = lambda _: load('test.toml')",
 )
-"""A program like `bench` that reads test.toml in place of any campaign."""
+"""A program like `bench`, but with test.toml in place of every campaign that `bench` would load."""
 
 
 @pytest.mark.load
@@ -536,7 +537,10 @@ def test_a_generator_over_ssh_is_noticed_and_left_clean(root, fleet, nothing_lef
 )
 @pytest.mark.parametrize("engine", ["tcp", "ssh"])
 def test_a_database_that_is_heard_no_more_is_noticed(root, fleet, nothing_left, tmp_path, engine):
-    """Packets to the database's host still arrive, but no packet from this host arrives."""
+    """If no packet from the database's host arrives any more, the run notices this and ends.
+
+    Packets to the database's host still arrive there.
+    """
     hosts = fleet.file(root, generators=("gen2",), engine=engine)
     with reached(fleet, engine, tmp_path / "home") as user:
         with under_way(root, hosts, under=INSERTS, begun=loads_long, **user) as runner:

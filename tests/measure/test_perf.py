@@ -62,7 +62,7 @@ def test_perf_counts_the_calls_that_were_made(tool, tmp_path):
     with running(CALLS, stdin=subprocess.PIPE) as process:
         process.stdin.write(b"x" * 10)
         process.stdin.flush()
-        time.sleep(0.5)  # then the process waits in read()
+        time.sleep(0.5)  # after this pause, the process waits in read()
         with tool.counting(process.pid, out):
             process.stdin.write(b"x" * 500)
             process.stdin.flush()

@@ -39,11 +39,12 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """A server that counts its requests, and answers each request with `reply(number)`.
+    """A server that counts its requests, and answers its n-th request with `reply(n)`.
 
     If the reply is None, the server closes the connection without an answer. Each connection has a
-    thread of its own. But with `one_at_a_time`, a request waits until the previous request is
-    answered, as in a server that hangs as a whole.
+    thread of its own, so requests on different connections do not wait for each other. But with
+    `one_at_a_time`, each request waits until the previous request is answered, so that one slow
+    reply makes the whole server hang.
     """
 
     daemon_threads = True
@@ -289,7 +290,7 @@ def test_a_connection_closed_by_the_server_is_not_used_again():
 
     class Ending(Server):
         def finish_request(self, channel, address):
-            channel.settimeout(0.1)  # this is twice the longest interval between two requests
+            channel.settimeout(0.1)  # 0.1 s is twice the longest interval between two requests
             with contextlib.suppress(TimeoutError):
                 super().finish_request(channel, address)
 
@@ -434,7 +435,7 @@ def test_requests_before_and_after_a_load_are_not_within_it():
 
 def test_percentiles_of_what_was_due_within_the_load(tmp_path):
     latencies = np.full(1000, 1.0)
-    latencies[::100] = 50.0  # 1 % take 50 ms
+    latencies[::100] = 50.0  # 1 % of the requests take 50 ms
     # the last 200 requests are due after the load: it lasts 20 s, in which 800 requests are due
     latencies[800:] = 900.0
     out = tmp_path / "probe.parquet"

@@ -1,6 +1,7 @@
 """Tests of perf on another host, with a fake in place of that host.
 
-The times of perf must be converted from the host's clock, and an engine may refuse perf.
+The times of perf's samples must be converted from the host's clock to this machine's clock. Further
+tests check what happens if an engine refuses perf, or if a host is lost.
 """
 
 import contextlib
@@ -81,7 +82,7 @@ REFUSED = "The kernel of the host of the database refuses perf."
 
 
 def bench_of(database, *, database_cpus=(0,)):
-    """Return what Profiling needs to know about a run on several hosts."""
+    """Return a fake bench: the facts about a run on several hosts that `Profiling` needs."""
     sites = SimpleNamespace(server="server's site", database="database's site")
     return SimpleNamespace(
         lab=SimpleNamespace(fleet=SimpleNamespace(server=SERVER, database=database), ledger=None),

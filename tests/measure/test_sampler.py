@@ -354,8 +354,10 @@ def test_a_group_agrees_with_its_process(group):
 
 @pytest.mark.timed
 def test_a_known_duty_cycle_comes_back(root, sampling):
-    """A program measures its own CPU time. The control group's counter, and the lab's reading of
-    the process, must agree with it.
+    """The counter of the control group and the lab's readings must agree with the process's clock.
+
+    By its own CPU-time clock, the process uses 30 % of a core. The lab reads the used CPU time from
+    the process's control group, and in another way from the process itself.
     """
     with held("duty", DUTY.format(seconds=3), sampling, root) as process:
         sampling.add("server", process.pid)
@@ -374,7 +376,7 @@ def test_a_known_duty_cycle_comes_back(root, sampling):
     ticks = len(sampling.rows("host"))
     assert 0.9 * 20 * 3 <= ticks <= 20 * (time.monotonic_ns() - begin) / 1e9 + 3
     used = (after.cpu_ns - before.cpu_ns) / (after.mono_ns - before.mono_ns)
-    assert used == pytest.approx(0.3, abs=0.08)  # including the start of the interpreter
+    assert used == pytest.approx(0.3, abs=0.08)  # `used` includes the start of the interpreter
     assert (after.rss_bytes > 1_000_000, after.threads) == (True, 1)
 
 

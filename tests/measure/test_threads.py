@@ -1,6 +1,6 @@
-"""Tests of how long threads run and wait for a CPU.
+"""Tests of measuring how long threads run, and how long they wait for a CPU.
 
-For a busy thread, the two times must add up to the time that has passed.
+For a busy thread, these two times must add up to the time that has passed.
 """
 
 import os

@@ -56,8 +56,8 @@ def record(trial, kept, status="sealed", died=None):
 def run(trials, fail=()):
     """Simulate a campaign with servers that keep the objective up to the rates in LIMITS.
 
-    The trials whose ids are in `fail` fail. Return the steps of each search as (rate, kept), by
-    server and block.
+    The trials whose ids are in `fail` fail. For each server and block, return the steps of the
+    search, each step as (rate, kept). If a step failed, its `kept` is None.
     """
     searches = Searches(())
     found = {}
@@ -115,9 +115,9 @@ def test_a_rate_that_fails_twice_counts_as_broken(steps):
         rates.append(trial.cell.shape.rate_rps)
         searches.note(record(trial, None, "failed", died))
     assert rates[0] == rates[1] == 800
-    # This rate is lower, because both trials at 800 requests/s failed.
+    # The third trial has a lower rate, because both trials at 800 requests/s failed.
     assert rates[2] == round((100 * 800) ** 0.5)
-    # At that rate the server died. So one failure is enough, and the next rate is lower again.
+    # In the third trial the server died. So one failure is enough, and the next rate is lower.
     assert rates[3] == rates[4] < rates[2]
 
 

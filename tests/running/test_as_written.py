@@ -1,6 +1,6 @@
 """Tests of `bench run --as-written`: a script's own options define the load, as in the user's CI.
 
-The lab's numbers are compared with those of k6.
+The tests compare the lab's numbers with k6's own data points and results.
 """
 
 import gzip
@@ -83,7 +83,7 @@ def lab(tmp_path_factory):
 
 @dataclass(frozen=True)
 class Made:
-    """A run of the script, the counts of the server itself, and k6's data points by metric."""
+    """A run of the script, the server's own counts of requests, and k6's data points by metric."""
 
     run: object
     seen: dict
@@ -121,9 +121,9 @@ pytestmark = [pytest.mark.timed, *needs_load]
 
 
 def test_the_load_is_that_of_the_script_s_options(made):
-    """The load must be the one in the script's options.
+    """The load must be the one that the script's options describe.
 
-    Three users pause for 20 ms in each iteration, and two other users iterate five times.
+    For 2 s, three users pause for 20 ms in each iteration. Two other users iterate five times each.
     """
     iterations = pd.Series([each["tags"]["scenario"] for each in made.points["iterations"]])
     assert iterations.value_counts()["buying"] == 10
@@ -141,7 +141,8 @@ def test_requests_of_setup_and_teardown_are_in_no_number_of_the_load(made):
         < 2000
         < max(each["value"] for each in made.points["http_req_duration"])
     )
-    # The server also counts the requests of setup() and teardown(), and the lab's first requests.
+    # The server also counts the requests of setup() and teardown(), and the requests that the lab
+    # sends before the load.
     assert made.seen["requests"] > made.row["requests"] + 2
 
 

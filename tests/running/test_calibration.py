@@ -1,4 +1,4 @@
-"""Tests of the generators' ceilings, calculated from known rates.
+"""Tests of the generators' ceilings (highest rates), which are calculated from trials' rates.
 
 Further tests check for which machine and tools a calibration is valid.
 """
@@ -48,7 +48,10 @@ def closed(trial, rps, verdict="generator-bound", server="gnet", status="sealed"
 
 @pytest.fixture
 def calibrated(tmp_path):
-    """Return a function that calibrates with a run that has the given rows of trials."""
+    """Return a function that writes a run with the given trials, and calibrates from this run.
+
+    The trials are given as rows of the table `trials`. The function returns the Calibration.
+    """
 
     def of_rows(*rows, bins=()):
         run = RunFolder(tmp_path / "run")
@@ -90,10 +93,10 @@ def test_at_the_servers_limit_the_ceiling_is_a_lower_bound(calibrated):
 
 
 def test_of_a_ramp_the_best_step_counts(calibrated):
-    """The ceiling of a ramp is the rate of the step with the most answers.
+    """The ceiling that a ramp shows is the rate of the step with the most answers.
 
-    Of three steps of 1 s with 100, 200 and 150 answers, this is the second step. The third step
-    exceeds the capacity.
+    Three steps of 1 s have 100, 200 and 150 answers, so the ceiling is 200 answers/s, the rate of
+    the second step. The load of the third step exceeds the capacity.
     """
     row = {
         "trial_id": "o",

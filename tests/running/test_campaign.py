@@ -1,6 +1,7 @@
-"""Tests of the loop over trials, and of the memory, disk space and other resources that it needs.
+"""Tests of the loop over a campaign's trials, which must repeat disturbed trials.
 
-The loop must repeat disturbed trials, and record all other outcomes.
+Further tests check that a campaign is refused if the machine has too little memory, disk space or
+other resources.
 """
 
 import json
@@ -84,8 +85,10 @@ def run(trials, outcome_of, campaign=QUICK, until=TO_THE_END):
 
 
 def test_progress_counts_the_trials_that_are_left(trial, capsys):
-    """Progress must count only the trials that are left, in a run that is resumed at its second
-    trial and skips its third trial.
+    """If a run is resumed at its second trial, the progress counts only the trials that are left.
+
+    Three trials are left. One of these trials is skipped, but it counts: the trial after it is
+    number 3 of 3.
     """
     left = [replace(trial, order=order) for order in (2, 3, 4)]
     failed = {"status": "failed", "error": "no reason"}

@@ -1,5 +1,6 @@
-"""Tests of `bench overhead`: the ratios that the benchmark calculates from known rates, and the
-command that starts the benchmark.
+"""Tests of the benchmark of the lab's own overhead, which must calculate ratios from known rates.
+
+Further tests check `bench overhead`, the command that starts this benchmark.
 """
 
 import json

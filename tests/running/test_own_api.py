@@ -1,4 +1,4 @@
-"""Tests of `bench run` on a user's API, as documented.
+"""Tests of `bench run` on a user's API, also with the commands in docs/your-api.md.
 
 The measured numbers must show the known behaviour of a server, and no other server may get
 requests.
@@ -193,7 +193,10 @@ def test_an_open_load_of_a_script_offers_iterations(root):
 @pytest.mark.timed
 @pytest.mark.long
 def test_a_server_on_the_generators_cpus_has_no_verdict(root):
-    """If the server may use the generator's CPUs, there is no verdict; the remedy is printed."""
+    """If the server may use the generator's CPUs, the verdict is inconclusive.
+
+    The run prints a command that keeps the server on one CPU.
+    """
     with tiny(5, cpus=",".join(map(str, sorted(os.sched_getaffinity(0))))) as server:
         made = run(root, *CLOSED, url=server.url, code=None)
     row = made.trials.iloc[0]
@@ -358,9 +361,9 @@ def test_an_interrupted_run_goes_on_with_the_same_process_only(root):
 
 @pytest.mark.load
 def test_two_urls_are_loaded_in_turn_with_the_known_ratio(root):
-    """Two URLs of servers that take 20 and 30 ms, loaded by ten users, have a ratio of 1.5.
+    """If ten users load servers that answer after 20 ms and 30 ms, the rates have a ratio of 1.5.
 
-    By Little's law, their rates are 500 and 333 requests/s.
+    By Little's law, the rates are 500 and 333 requests/s.
     """
     with tiny(20) as quick, tiny(30, port=free_port() + 1) as slow:
         urls = ("--url", f"{quick.url}/x", "--url", f"{slow.url}/x")
@@ -429,7 +432,7 @@ def assert_offered(trials):
 
 
 def of_20_ms(trials):
-    """Check that a rate was offered to the example server, and that answers took 20 ms."""
+    """Check that the verdicts are `offered`, and that the median response time is 20 to 22 ms."""
     assert_offered(trials)
     assert 20 <= trials["latency_p50_ms"].median() < 22
 

@@ -22,9 +22,10 @@ def search(server, **asked):
 
 
 def test_a_search_begins_where_a_step_has_enough_requests(server):
-    """A search for p99 begins at 67 requests/s.
+    """A search with an objective for p99 begins at 67 requests/s.
 
-    At least ten requests must be slower than p99. This needs 1,000 requests in a step of 15 s.
+    At this rate a step of 15 s has 1,000 requests, so that ten requests are slower than p99. The
+    lab requires at least ten.
     """
     load = search(server, objective="p99<=50ms")
     assert (load.objective, load.from_rps, load.to_rps) == ("p99 <= 50 ms", 67, 10_000)

@@ -395,7 +395,7 @@ def test_all_that_a_script_reads_is_known_wherever_it_lies(tmp_path):
 
 
 def at(port, address="127.0.0.1", host=""):
-    """Return a Running with this address. It is not loaded, so its other fields do not matter."""
+    """Return a `Running` (a started server) of which the tests use only port, address and host."""
     return Running(1, port, lambda: None, lambda: None, address=address, host=host)
 
 

@@ -1,6 +1,7 @@
 """Tests of scripts that send requests to another port of the URL's host.
 
-Such requests are blocked, or permitted by `--also` and then counted separately.
+Such requests are blocked, except if `--also` permits the port. Permitted requests to another port
+are counted separately.
 """
 
 import contextlib

@@ -52,7 +52,7 @@ ENTRYPOINT ["/server"]
 
 
 def burnt_us(made):
-    """Return the CPU time per request, in µs, that the reference server uses in `known_burn`.
+    """Return the CPU time per request, in µs, of the reference server's function `known_burn`.
 
     The result is a series with one element per recorded slice.
     """

@@ -54,9 +54,9 @@ class Seen:
 
 @pytest.fixture(scope="module")
 def seen(in_lab):
-    """Load two servers (2 ms and 4 ms) with the script, in six slices each.
+    """Load two servers, which answer after 2 ms and 4 ms, with the script, in six slices each.
 
-    Return a Seen for each server.
+    Return a `Seen` for each server.
     """
     with tiny(2) as quick, tiny(4, port=free_port() + 1) as slow:
         urls = ("--url", quick.url, "--url", slow.url, "--probe-path", "/x")

@@ -185,7 +185,10 @@ FAULTS = {
     ],
     CLOSE: [("close-mode-keeps-alive", "7 close mode proven by accepted connections")],
 }
-"""For each trial, the faults to cause in it, each with the message that its record must contain."""
+"""For each trial, the faults that the test causes in the trial, one fault per repetition.
+
+Beside each fault is a part of the error message that the failed trial's record must contain.
+"""
 
 
 @pytest.mark.fault(

@@ -1,4 +1,4 @@
-"""Tests of the benchmark of profiling: the ratios that it calculates from known rates."""
+"""Tests of the benchmark of profiling, which must calculate the right ratios from known rates."""
 
 import pandas as pd
 import pytest

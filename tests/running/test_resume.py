@@ -24,7 +24,7 @@ def edit(path, **changes):
 
 
 def without(run, trial_id):
-    """Remove a trial from a run's journal, except for the line that plans it."""
+    """Remove a trial's lines from a run's journal, except the line that says `planned`."""
     lines = run.journal.read_text().splitlines(keepends=True)
     run.journal.write_text(
         "".join(line for line in lines if f'"{trial_id}"' not in line or '"planned"' in line)

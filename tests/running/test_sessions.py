@@ -196,9 +196,10 @@ def test_percentiles_of_slices_are_those_of_all_requests(tmp_path):
 
 
 def pipeline(test):
-    """Mark a test with fake servers and generators as long, so that `make test` leaves it out.
+    """Give the marks `timed` and `long` to a test that uses fake servers and generators.
 
-    `make test` runs a test with a real session instead (in test_own_api.py).
+    Because of the mark `long`, `make test` leaves the test out. `make test` runs a test with a real
+    session instead (in test_own_api.py).
     """
     return pytest.mark.timed(pytest.mark.long(test))
 

@@ -17,8 +17,8 @@ SERVER = ("--build", repo.BUILD, "--start", repo.START)
 SHORT = real_lab.with_changed("runner.running.two_commits", "m.CLOSED_SLICES = 1; m.RATE_SHARE = 0")
 """A program like `bench`, but with one slice per session and without an open load.
 
-Therefore a session takes less time than with `bench`. A comparison still needs as many sessions,
-because the rule by which the commits are judged is the same.
+Therefore a session takes less time than with `bench`. But a comparison needs as many sessions as
+with `bench`, because both programs judge the commits by the same rule.
 """
 
 

@@ -83,7 +83,7 @@ def test_a_wheel_of_the_sdist_is_the_same(wheel, tmp_path):
     (source,) = (tmp_path / "source").iterdir()
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=120)
-    again = tmp_path / wheel.name  # the name contains the version, which does not need git
+    again = tmp_path / wheel.name  # the version in this name must be found without git
     assert zipfile.ZipFile(again).namelist() == zipfile.ZipFile(wheel).namelist()
 
 
@@ -252,7 +252,7 @@ def test_a_build_is_kept_as_long_as_its_lock_is_the_same(wheel, tmp_path):
     (first,) = lab.json("setup")
     assert Path(first["path"]) == tools / "k6" and first["version"] == "1.8.1"
     for path in lab.environment.rglob("go.sum"):
-        path.touch()  # a new installation of the same package
+        path.touch()  # a new installation of the same package changes only the times of files
     assert lab.json("setup", "k6") == [first]
     assert (lab.home / "builds").read_text() == "built\n"
     for path in lab.environment.rglob("k6/v1/go.sum"):

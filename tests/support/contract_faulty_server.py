@@ -27,7 +27,7 @@ from runner.planning.catalog import load_server
 NONCE = "n0nce"
 POOL_SIZE = 5
 PATIENCE_S = 1.0
-"""How long the server waits for its database; the contract allows up to 5 s."""
+"""How many seconds the server waits for its database at most; the contract allows up to 5 s."""
 ALL = ("health", "count", "fallback", "experiments", "md5", "devices", "stats", "devices-insert")
 DEVICES = [
     {
@@ -187,8 +187,9 @@ class Pool:
 class FaultyServer(socketserver.ThreadingTCPServer):
     """A server that counts requests as the contract demands.
 
-    `fault` is the name of the server's fault. If it is empty, the server has no fault. `database`
-    is the database into which the server inserts rows. Without it, the server has no database.
+    `fault` is the name of the server's fault. If the name is empty, the server has no fault.
+    `database` is the database into which the server inserts rows. If `database` is None, the server
+    has no database.
     """
 
     allow_reuse_address = daemon_threads = True
@@ -417,9 +418,10 @@ class Handler(socketserver.BaseRequestHandler):
             self.request.sendall("\r\n".join([*lines, "", ""]).encode() + data)
 
     def turn_where(self, fault: str) -> AbstractContextManager[Any]:
-        """Return a lock that only one request can hold, if the server has the fault `fault`.
+        """Return the server's lock if the server has the fault `fault`.
 
-        Otherwise return a context that does nothing.
+        Only one request at a time can hold this lock, so that other requests must wait. If the
+        server does not have the fault, return a context that does nothing.
         """
         return self.server.turn if self.fault == fault else nullcontext()
 

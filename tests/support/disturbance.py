@@ -34,7 +34,7 @@ QUIET_PCT, QUIET_S = 2.0, 3
 """A moment is quiet if the hypervisor took less than QUIET_PCT in each of the last QUIET_S seconds.
 """
 PATIENCE_S = 45.0
-"""How long a repeated test waits for a quiet moment."""
+"""Before tests are repeated, pytest waits at most this many seconds for a quiet moment."""
 STAT = Path("/proc/stat")
 EVERY_S = 1.0
 FEWEST_TICKS = 50

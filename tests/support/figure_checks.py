@@ -82,7 +82,7 @@ def tables_of(run: str) -> Tables:
 
 
 def with_facts(tables: Tables, **facts: Any) -> Tables:
-    """Return a run with other `facts` in its manifest, which are given as JSON values."""
+    """Return a run whose manifest has other `facts`; the facts are given as JSON values."""
     manifest = Manifest.of(tables.manifest.as_json() | facts)
     return replace(tables, manifest=manifest)
 
@@ -122,7 +122,8 @@ def of(tables: Tables, server: str = "", load: str = HUNDRED) -> pd.Series:
 def probed_case() -> Case:
     """Return the trial that the lab chooses from the run `probed` to compare generator and probe.
 
-    In this trial, the generator's response times exceed those of the probe most.
+    In this trial, the generator's response times exceed the probe's response times by more than in
+    every other trial.
     """
     return choose(tables_of("probed"))
 

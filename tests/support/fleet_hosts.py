@@ -128,7 +128,7 @@ class Machine:
 
     @contextlib.contextmanager
     def pulled(self) -> Iterator[None]:
-        """Pull the host's cable, and plug it in again at the end."""
+        """Pull the host's cable, and plug the cable in again when the context ends."""
         run("ip", "-n", self.switch, "link", "set", self.cable, "down")
         try:
             yield
@@ -282,11 +282,12 @@ class Fleet:
 
     @contextlib.contextmanager
     def one_way(self, name: str, *, heard: bool) -> Iterator[None]:
-        """Lose all packets in one direction.
+        """Lose all packets in one direction between the host `name` and all other machines.
 
         If `heard` is True, the packets to the host are lost, but the packets from the host still
-        arrive. Otherwise the packets from the host are lost. Lost packets are sent to a hardware
-        address that no device has, so no program gets an error.
+        arrive. If `heard` is False, the packets from the host are lost, but the packets to the host
+        still arrive. Lost packets are sent to a hardware address that no device has, so no program
+        gets an error.
         """
         machine = self.machines[name]
         others = [each for each in self.machines.values() if each is not machine]

@@ -46,8 +46,9 @@ class Installed:
         packages = environment / "lib" / version / "site-packages"
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(packages)
-        # Python ignores the .pth files of a folder that is itself named in a .pth file. So the new
-        # environment cannot import this checkout, which is installed there in editable mode.
+        # The tests' environment imports this checkout by a .pth file (editable mode). The new
+        # environment cannot import the checkout, because Python ignores the .pth files of a folder
+        # that is itself named in a .pth file.
         (packages / "others.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
         (environment / "share").symlink_to(Path(sys.prefix) / "share")  # templates of nbconvert
         script = f"#!{environment}/bin/python\nfrom runner.cli import main\nmain()\n"

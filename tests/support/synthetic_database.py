@@ -83,7 +83,7 @@ def answered(server: str, second: int) -> int:
 def sustains(server: str, second: int) -> bool:
     """Return whether the server answers the offered rate in a second of the ramp.
 
-    A difference of up to 5 is tolerated, because `answered` rounds.
+    A difference of up to 5 requests/s is tolerated, because `answered` rounds.
     """
     return answered(server, second) >= offered(second) - 5
 

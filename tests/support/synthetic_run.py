@@ -18,7 +18,10 @@ CONNECTIONS = (1, 10, 100, 1000)
 RATE_RPS = {"experiments": 9000.0, "experiments-md5": 8800.0}
 DURATION_S = {"experiments": 30.0, "experiments-md5": 12.0}
 SIGMA = 0.55
-"""Shape of the log-normal latencies: their q-quantile is median * exp(SIGMA * z_q)."""
+"""Shape of the log-normal latencies: their q-quantile is median * exp(SIGMA * z_q).
+
+Here z_q is the q-quantile of the standard normal distribution.
+"""
 BURST_AT_S = 5.0
 BURST_S = 1.0
 GENERATOR_FULL = ("generator-bound", "the generator used 99 % of its core")

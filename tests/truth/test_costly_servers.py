@@ -139,9 +139,9 @@ def alone_before():
 
 @pytest.fixture(scope="module")
 def closed(alone_before, tmp_path_factory):
-    """Run the lab's closed loads with wrk on all costly servers, with one trial each.
+    """Let the lab load each costly server by wrk, in one trial each; return the trials by server.
 
-    Before and after these loads, wrk measures the servers alone (see `alone`).
+    Before and after these closed loads, wrk measures the servers alone (see `alone`).
     """
     loads = [
         load(
@@ -249,8 +249,8 @@ def test_a_ratio_of_costs_of_2_comes_back_on_a_quota(root, pair):
 def test_the_ratio_of_two_urls_is_that_of_their_costs(root):
     """Two servers whose requests cost 15 ms and 10 ms are loaded in turn: the ratio must be 1.5.
 
-    When the probe still sent 40 requests/s, the measured ratio was 2.03, because the probe's
-    requests cost CPU time, too.
+    The requests of the probe cost CPU time, too. If the probe sent 40 requests/s, the measured
+    ratio would be about 2.03, so the probe must send fewer requests.
     """
     with serving(10) as cheap, serving(15) as dear:
         made = real_lab.run(

@@ -89,9 +89,10 @@ needs_node = real_lab.needs("node")
 
 
 def node(root, most, *arguments):
-    """Load node's own server, which takes 20 ms and closes a connection after `most` requests.
+    """Load the HTTP server of Node.js; return the trial's row, and k6's requests at the server.
 
-    Return the row of the trial, and the requests of k6 that the server saw.
+    The server answers after 20 ms. It closes a connection after `most` requests, or never if `most`
+    is 0.
     """
     port = free_port()
     with listening(port, "node", str(NODE), str(port), "20", str(most)) as url:

@@ -1,4 +1,8 @@
-"""Tests of PostgreSQL's profile under a load of inserts: CPU time by known functions."""
+"""Tests of PostgreSQL's profile under a load of inserts.
+
+The profile must agree with PostgreSQL's measured CPU time, and most of this time must be assigned
+to known functions.
+"""
 
 import pandas as pd
 import pytest

@@ -37,7 +37,7 @@ HINDERED = campaign(
     environment={"hindered": {"REFERENCE_CPU_MS_PER_REQUEST": "3"}},
     attempts=1,
 )
-"""A campaign with 100 requests/s. Each request takes 3 ms, so the server uses 30 % of a core."""
+"""A campaign with 100 requests/s, each of which costs 3 ms of CPU time: 30 % of a core in all."""
 CAMPAIGN = campaign(
     ["bursting", "duty"],
     load("rates", rates_rps=[20], duration_s=8, vus=10),

@@ -138,7 +138,8 @@ def test_the_search_brackets_a_known_maximum_rate(run):
     steps = run.trials[run.trials["objective"] == "p99 <= 50 ms"]
     assert len(steps) == 5
     known = bracket(zip(steps["rate_rps"], steps["objective_kept"], strict=True))
-    # At a rate slightly above the limit, requests wait less than 50 ms during the 2 s of a step.
+    # At a rate slightly above the limit, requests wait less than 50 ms during the 2 s of a step. So
+    # the highest rate that kept the objective may be slightly above the limit.
     assert known.kept_rps < LIMIT_RPS * 1.02
     assert known.broken_rps > LIMIT_RPS * 0.98  # the probe takes a hundredth of the limit
     assert known.broken_rps / known.kept_rps < 1.07

@@ -354,8 +354,8 @@ VERDICTS = [
         "inconclusive",
         "neither side",
     ),
-    # If a quota that was set outside the lab holds the server back at all, the server was at its
-    # limit. It is unknown which share of this quota the server used.
+    # A quota that was set outside the lab held the server back. It is unknown which share of this
+    # quota the server used, so the server counts as being at its limit.
     (
         evidence(server_share=0.6, throttled_share=0.3),
         "server-bound",
@@ -386,7 +386,7 @@ VERDICTS = [
         "server-bound",
         HELD,
     ),
-    # The lab itself runs under a quota.
+    # The lab itself runs under a quota, and this quota held the generator back.
     (
         evidence(generator_throttled_share=0.3),
         "generator-bound",

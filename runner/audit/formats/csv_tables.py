@@ -72,7 +72,7 @@ def header_of(text: str) -> list[str]:
 
 
 def is_csv(text: str) -> bool:
-    """True if a text may be a CSV, because its first line has several names."""
+    """Return True if a text may be a CSV: it is not JSON, and its first line has several names."""
     return len({*header_of(text)} - {""}) > 1 and not text.lstrip().startswith(("{", "["))
 
 
@@ -179,7 +179,7 @@ _RULE = re.compile(r"^\s{0,3}\|?\s*:?-{2,}:?\s*(\|\s*:?-{2,}:?\s*)+\|?\s*$")
 
 
 def has_markdown_table(text: str) -> bool:
-    """True if a text has a table in Markdown, with a line of dashes below the column names."""
+    """Return True if a text has a Markdown table, with a line of dashes below the column names."""
     return any(_RULE.match(line) for line in text.splitlines()[1:5000])
 
 
@@ -233,7 +233,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _has_rate(names: Sequence[str], renamed: Mapping[str, str]) -> bool:
-    """True if a table has a column of rates, known by the column's name or by `--map`."""
+    """Return True if a table has a column of rates, known by the column's name or by `--map`."""
     by_option = {renamed.get("rps"), renamed.get("rate")} & set(names)
     return bool(by_option or {name.lower() for name in names} & set(ALIASES["rate"]))
 
@@ -256,16 +256,16 @@ LOCUST = {
 
 
 def is_locust(header: Collection[str]) -> bool:
-    """True if a CSV is Locust's *_stats.csv, which `--csv` writes."""
+    """Return True if a CSV is the file *_stats.csv that Locust writes (option `--csv`)."""
     return {"Request Count", "Failure Count", "Requests/s", "Average Response Time"} <= set(header)
 
 
 def locust(text: str, source: str, _columns: Mapping[str, str]) -> Iterator[Row]:
     """Yield a row for each kind of request in Locust's statistics.
 
-    The line `Aggregated` is left out, because it is the sum of the other lines. Locust rounds
-    percentiles to two digits: for example, a percentile above 100 ms is rounded to 10 ms, and a
-    percentile above 1 s to 100 ms.
+    The line `Aggregated` is left out, because it sums up the other lines. Locust rounds percentiles
+    to two digits. For example, a percentile above 100 ms is rounded to a multiple of 10 ms, and a
+    percentile above 1 s is rounded to a multiple of 100 ms.
     """
     for row in _csv_rows(text):
         if row.get("Name") == "Aggregated" and not row.get("Type"):

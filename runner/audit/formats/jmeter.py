@@ -33,7 +33,7 @@ LONGEST_NUMBER = 18
 
 
 def is_jmeter(header: Collection[str]) -> bool:
-    """True if these column names are those of JMeter's results."""
+    """Return True if a CSV's column names show that JMeter wrote the CSV."""
     return set(NEEDED) <= set(header)
 
 

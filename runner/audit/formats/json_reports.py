@@ -19,7 +19,7 @@ from runner.audit.formats.values import (
 )
 
 NS = 1e-6
-"""Factors that convert nanoseconds, microseconds and seconds to milliseconds."""
+"""NS, US and S are factors that convert nanoseconds, microseconds and seconds to milliseconds."""
 US = 1e-3
 S = 1e3
 CLOSED = "use of closed network connection"
@@ -460,8 +460,8 @@ def _crank_unit_ms(results: JsonObject, tool: str, metadata: list[JsonObject]) -
     Older versions of crank give bombardier's latencies in microseconds, and newer versions in
     milliseconds. The metadata of the job name the unit. If the metadata are missing, the mean is
     compared with the mean in bombardier's own report, which is always in microseconds. If this
-    report is missing, too, the unit is milliseconds if there are percentiles, because only newer
-    versions give percentiles.
+    report is missing, too, the percentiles decide. Only newer versions of crank give percentiles.
+    So the unit is milliseconds if there are percentiles, and otherwise microseconds.
     """
     if tool != "bombardier":
         return 1.0
@@ -516,49 +516,49 @@ def _crank_row(name: str, found: JsonObject, tool: str, unit_ms: float) -> Row:
 
 
 def is_oha(data: JsonObject) -> bool:
-    """True if the JSON is oha's output."""
+    """Return True if the JSON is oha's output."""
     return {"summary", "latencyPercentiles"} <= data.keys()
 
 
 def is_bombardier(data: JsonObject) -> bool:
-    """True if the JSON is bombardier's output."""
+    """Return True if the JSON is bombardier's output."""
     return {"spec", "result"} <= data.keys() and "latency" in dict_of(data["result"])
 
 
 def is_vegeta(data: JsonObject) -> bool:
-    """True if the JSON is vegeta's report."""
+    """Return True if the JSON is vegeta's report."""
     return {"latencies", "status_codes"} <= data.keys()
 
 
 def is_autocannon(data: JsonObject) -> bool:
-    """True if the JSON is autocannon's output."""
+    """Return True if the JSON is autocannon's output."""
     return {"latency", "requests", "throughput", "connections"} <= data.keys()
 
 
 def is_fortio(data: JsonObject) -> bool:
-    """True if the JSON is fortio's output."""
+    """Return True if the JSON is fortio's output."""
     return {"DurationHistogram", "ActualQPS"} <= data.keys()
 
 
 def is_nighthawk(data: JsonObject) -> bool:
-    """True if the JSON is Nighthawk's output."""
+    """Return True if the JSON is Nighthawk's output."""
     results = dicts_of(data.get("results"))
     return any({"statistics", "counters"} <= each.keys() for each in results)
 
 
 def is_ghz(data: JsonObject) -> bool:
-    """True if the JSON is ghz's output."""
+    """Return True if the JSON is ghz's output."""
     return {"count", "rps", "fastest", "slowest"} <= data.keys()
 
 
 def is_gatling(data: JsonObject) -> bool:
-    """True if the JSON is Gatling's stats.json or global_stats.json."""
+    """Return True if the JSON is Gatling's stats.json or global_stats.json."""
     stats = dict_of(data.get("stats")) or data
     return isinstance(stats.get("meanNumberOfRequestsPerSecond"), dict)
 
 
 def is_crank(data: JsonObject) -> bool:
-    """True if the JSON is crank's output."""
+    """Return True if the JSON is crank's output."""
     return "jobs" in dict_of(data.get("jobResults")) or any(
         map(_tool_of_crank, _results_of_crank(data).values())
     )

@@ -96,7 +96,7 @@ def _number(metrics: Metrics, metric: str, *names: str) -> float:
 
 
 def is_summary(data: JsonObject) -> bool:
-    """True if an object is a summary of `--summary-export` or handleSummary."""
+    """Return True if an object is a summary of `--summary-export` or handleSummary."""
     return "http_reqs" in dict_of(data.get("metrics"))
 
 
@@ -112,7 +112,7 @@ def summary(data: JsonObject, source: str) -> Iterator[Row]:
 
 
 def is_schema_1(data: JsonObject) -> bool:
-    """True if an object is the machine-readable summary of k6 2.x."""
+    """Return True if an object is the machine-readable summary of k6 2.x."""
     metrics = dicts_of(dict_of(data.get("results")).get("metrics"))
     return any(each.get("name") == "http_reqs" for each in metrics)
 

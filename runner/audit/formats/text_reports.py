@@ -59,10 +59,10 @@ MARGIN = r"^[ \t>]{0,16}"
 def at(*lines: str) -> Begins:
     """Return a function that finds where reports begin.
 
-    `lines` are patterns of lines. A report has each of these lines once, in the order of `lines`.
-    But the first lines may be missing, because people leave them out. So if a matching line comes
-    later in this order than the previous matching line, both lines belong to the same report.
-    Otherwise the matching line begins another report.
+    `lines` are patterns of lines that a report contains once each, in this order. But people may
+    leave out the first lines of a report, so a report can begin with any of these lines. A matching
+    line belongs to the same report as the previous matching line if its pattern comes later in
+    `lines` than the previous line's pattern. Otherwise the matching line begins another report.
     """
     compiled = [re.compile(MARGIN + line, re.M) for line in lines]
 
@@ -292,7 +292,7 @@ def _with_summary(text: str, source: str, tool: str) -> Row:
 
 
 def _is_good(code: str) -> bool:
-    """True if a status is a success: an HTTP status below 400, or gRPC's OK."""
+    """Return True if a status is a success: an HTTP status from 100 to 399, or gRPC's OK."""
     return code == "OK" or 100 <= as_number(code) < 400
 
 

@@ -37,7 +37,8 @@ NUMBERS = (
 - `requests` counts all requests that ended, even with an error. `errors` counts the requests
   without the expected answer, whatever the tool calls them. `errors_beside` counts those errors
   that the tool does not count among its requests, such as broken connections. `unfinished` counts
-  the requests that the tool itself cut off at the end of the load, if `requests` includes them.
+  the requests that the tool itself cut off at the end of the load. `requests` includes these
+  requests.
 - `failed_checks_pct` is the share of a script's checks that failed.
 - `cycle_ms` is connections / rate, for tools that print this number (ab's mean time per request).
 - `duration_slack_s` is the highest rounding error of a printed duration.
@@ -103,7 +104,7 @@ UNITS = {
     "requests": COUNTS,
     "errors": COUNTS,
 }
-"""For each suffix of a column's name, the units of values in such columns, with their factors."""
+"""Units of the values in a column, with their factors, by the end of the column's name."""
 MEASURE = re.compile(r"\s*(-?\d[\d.,]{0,30}(?:[eE][+-]?\d{1,3})?)\s*([A-Za-zµμ%]{0,6})(?:/s)?\s*")
 THOUSANDS = re.compile(r"\d{3}(?!\d).*")
 """Pattern of the text after a comma that separates thousands."""
@@ -111,7 +112,10 @@ GO_DURATION = re.compile(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:([\d.]{1,20})s)?")
 
 
 def as_number(value: Any) -> float:
-    """Return a value as a finite number, also if it is a text of digits; NaN for anything else."""
+    """Return a number, or the number in a text such as `1,234.5`; NaN for any other value.
+
+    NaN is also returned for infinity and for truth values.
+    """
     if isinstance(value, bool) or value is None:
         return math.nan
     try:
@@ -137,7 +141,7 @@ def _with_point(digits: str) -> str:
 
 
 def value_of(column: str, value: Any) -> float:
-    """Return a column's number from a value in a file, such as `1.71ms`, `3.99GB/s` or `12 %`."""
+    """Convert a value in a file, such as `1.71ms` or `12 %`, to a number in the column's unit."""
     units = next((units for end, units in UNITS.items() if column.endswith(end)), None)
     if units is None or not isinstance(value, str):
         return as_number(value)
@@ -149,11 +153,11 @@ def value_of(column: str, value: Any) -> float:
 
 
 def half_a_digit(column: str, value: Any) -> float:
-    """Return half a unit of the last digit of a printed value, in the unit of a column.
+    """Return the highest rounding error of a printed value, in the unit of a column.
 
-    This is the highest rounding error of the value. Return 0 for values that are not texts. Also
-    return 0 for values without decimals, such as `10s`, because these values are not measured but
-    set by the tool's user.
+    The error is half a unit of the value's last digit: 0.005 for `1.71`. Return 0 for values that
+    are not texts. Also return 0 for values without decimals, such as `10s`, because these values
+    are not measured but set by the tool's user.
     """
     found = MEASURE.fullmatch(value[:64]) if isinstance(value, str) else None
     decimals = len(found[1].partition(".")[2]) if found else 0
@@ -172,7 +176,10 @@ def duration_ms(text: str) -> float:
 
 
 def sum_of(row: Mapping[str, Any], names: Iterable[str]) -> float:
-    """Return the sum of the known values that `row` has under `names`; NaN if no value is known."""
+    """Return the sum of the known values that `row` has under `names`; NaN if no value is known.
+
+    A value that is negative or not a number counts as unknown.
+    """
     known = [number for name in names if (number := as_number(row.get(name))) >= 0]
     return sum(known) if known else math.nan
 

@@ -1,6 +1,6 @@
-"""The formats of CPU samples.
+"""Read CPU samples in any format that the lab knows.
 
-Each format has a function that reads it, and a line in FORMATS. The format of a file is recognized
+For each format, FORMATS names a function that reads the format. The format of a file is recognized
 by the content of the file.
 """
 
@@ -30,33 +30,33 @@ FORMATS: Mapping[str, Callable[[str], list[Series]]] = {
     "pidstat": read_pidstat,
     "docker stats (CSV)": read_docker_csv,
 }
-"""The function that reads a format, by the format's name.
+"""For each format, by the format's name, the function that reads text in this format.
 
-If a file has another format, the function returns no series.
+If the text has another format, the function returns no series.
 """
 
 
 @dataclass(frozen=True)
 class CpuFile:
-    """A file with CPU samples of a server, and how to read it."""
+    """A file with CPU samples of a server, and the options that say how to read the file."""
 
     path: Path
     columns: Mapping[str, str] | None = None
-    """The columns of a CSV that `--map` names. None if the file has one of the FORMATS.
+    """The columns of a CSV that `--map` names; None if the file has one of the FORMATS.
 
-    A key is the lab's name of a column (such as `cpu`), and its value is the CSV's name of this
-    column.
+    Each key is the lab's name of a column, such as `cpu`, and the value is the name of this column
+    in the CSV.
     """
     server: str | None = None
-    """Name of the server's process or container.
+    """Name of the server's process or container in the file.
 
-    None if the file has samples of only one process or container.
+    The name may be None if the file has samples of only one process or container.
     """
 
 
 @dataclass(frozen=True)
 class CpuSamples:
-    """The samples of the server, and the tool that took them."""
+    """The samples of the server, and the name of the tool that took the samples."""
 
     tool: str
     series: Series
@@ -81,7 +81,10 @@ def read_cpu(file: CpuFile) -> CpuSamples:
 
 
 def _recognized(text: str, columns: Mapping[str, str] | None) -> tuple[str, list[Series]]:
-    """Return the name of a text's format, and the series in the text."""
+    """Return the name of a text's format, and the series in the text.
+
+    Raise LabError if the text has none of the FORMATS, or, with `columns`, has no samples.
+    """
     if columns is not None:
         if series := read_table(text, columns):
             return "CSV", series

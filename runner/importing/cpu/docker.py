@@ -23,7 +23,10 @@ from runner.importing.cpu.series import (
 )
 
 STREAM_S = 0.5
-"""Seconds between two samples of a container if `docker stats` streams to a terminal or a file."""
+"""Interval between two samples of a container in a stream of `docker stats`, in seconds.
+
+`docker stats` writes a stream to a terminal or a file until the user stops it.
+"""
 CALL_S = 2.0
 """Approximate duration of a call of `docker stats --no-stream`, in seconds.
 
@@ -46,9 +49,10 @@ def read_docker_json(text: str) -> list[Series]:
 def read_docker_csv(text: str) -> list[Series]:
     """Return the series in the lines that `docker stats` writes with a template.
 
-    An example of a template is `{{.Name}},{{.CPUPerc}},{{.MemUsage}}`, but the fields may be in any
-    order. The first percentage of a line is the CPU use, as in all templates of Docker's
-    documentation. If the text has another format, return no series.
+    The user chooses the template, such as `{{.Name}},{{.CPUPerc}},{{.MemUsage}}`, so the fields may
+    be in any order. The first percentage in a line is taken as the CPU use, because the CPU use
+    comes first in all templates of Docker's documentation. If the text has another format, return
+    no series.
     """
     return _series(_of_csv(_SCREEN.sub("", text)), _every_s(text))
 
@@ -56,8 +60,8 @@ def read_docker_csv(text: str) -> list[Series]:
 def _every_s(text: str) -> float:
     """Return the time between two samples: STREAM_S for a stream, and CALL_S for single calls.
 
-    Only a stream contains codes that clear the terminal's screen. So a text without such codes was
-    written by single calls.
+    A stream contains codes that clear the terminal's screen, and the output of single calls does
+    not. So these codes show which of the two a text is.
     """
     return STREAM_S if _SCREEN.search(text) else CALL_S
 

@@ -17,7 +17,8 @@ def read_pidstat(text: str) -> list[Series]:
     """Return a series for each process; no series if the text has another format.
 
     pidstat writes the date only in its first line, and a time of day in each further line. The time
-    zone of both is unknown. With `-H`, pidstat writes seconds since the epoch instead.
+    zone is unknown. With the option `-H`, pidstat writes seconds since the epoch instead of a time
+    of day.
     """
     return series_of_samples(_samples(text))
 
@@ -41,8 +42,8 @@ def _samples(text: str) -> Iterator[Sample]:
 def _sample(line: str, columns: list[str], date_s: float, last_s: float) -> Sample | None:
     """Return the sample in a line; None if the line has no sample.
 
-    If the line's time of day is much earlier than the time in the previous line, the sample was
-    taken on the next day.
+    If the line's time of day is more than 12 hours earlier than the time in the previous line, the
+    sample was taken on the next day.
     """
     cells = line.split()
     if len(cells) > 1 and cells[1] in ("AM", "PM"):

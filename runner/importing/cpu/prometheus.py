@@ -20,11 +20,12 @@ _IN_CORES = (
 def read_prometheus(text: str) -> list[Series]:
     """Return the series about CPU use in the answer; no series if the text has another format.
 
-    A metric `*_seconds_total` is a counter of CPU seconds. A metric `*_bytes` is the memory of the
-    series with the same labels. If the answer has only one series of a metric `*_bytes`, this
-    series is also the memory of series with other labels. All other values are numbers of CPUs in
-    use, for example the values of `rate()`, which have no metric's name. Raise LabError if a value
-    of CPU use is not finite.
+    A metric whose name ends in `_seconds_total` is taken as a counter of CPU seconds. A metric
+    whose name ends in `_bytes` is taken as the memory of the series with the same labels. If the
+    answer has only one series of such a metric, this series is also taken as the memory of series
+    with other labels. All other values are taken as numbers of CPUs in use, for example the values
+    of `rate()`, to which Prometheus gives no metric's name. Raise LabError if a value of CPU use is
+    not finite.
     """
     if not text.lstrip().startswith("{"):
         return []
@@ -68,8 +69,8 @@ class _Result:
             )
         if self.metric.endswith(_COUNTER):
             steps = np.diff(self.values, prepend=self.values[:1])
-            # After a restart of the server, the counter begins at 0 again. Then the value, not the
-            # step, is the CPU time used.
+            # After a restart of the server, the counter begins at 0 again, so the step is negative.
+            # Then the value itself is the CPU time that was used since the restart.
             used_s = np.cumsum(np.where(steps < 0, self.values, steps))
             return Series(names, "wall", self.at_s, used_s, rss)
         times = [Time(float(at_s), "wall") for at_s in self.at_s]

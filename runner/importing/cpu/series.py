@@ -24,14 +24,15 @@ Clock = Literal["wall", "local", "relative", "none"]
 - `none`: nothing, because the tool wrote no times.
 """
 EPOCH_S = 1e8
-"""A time in a file that is at least this number counts from the epoch.
+"""If a time in a file is at least this number, the time counts from the epoch.
 
-A lower number counts from when the tool began.
+If the time is a lower number, it counts from when the tool began.
 """
 _UNITS_PER_S = {13: 1e3, 16: 1e6, 19: 1e9}
-"""Number of units per second, for a time since the epoch that is not in seconds.
+"""Units per second of a time since the epoch, by the number of the time's digits.
 
-The key is the number of digits of the time: 13 digits, for example, are milliseconds.
+For example, a time with 13 digits is in milliseconds. A time with another number of digits is in
+seconds.
 """
 _SIZE = re.compile(r"([0-9.]+(?:e[+-]?\d+)?)\s*([kKMGT]?i?)B?", re.ASCII)
 _FACTORS = {
@@ -42,7 +43,7 @@ _FACTORS = {
 
 @dataclass(frozen=True)
 class Time:
-    """The time of a sample, and the clock by which it was taken."""
+    """The time of a sample, and the clock that shows this time."""
 
     at_s: float
     clock: Clock
@@ -53,14 +54,14 @@ class Series:
     """Samples of one process or container, in order of time."""
 
     names: tuple[str, ...]
-    """Name, id and values of labels of the process or container.
+    """Texts that identify the process or container: its name, its id, and values of its labels.
 
-    A user may choose the series by any of these texts.
+    The user may choose the series by any of these texts.
     """
     clock: Clock
     at_s: Floats
     cpu_s: Floats
-    """CPU time in seconds that was used since the first sample."""
+    """CPU time that was used from the first sample to each sample, in seconds."""
     rss_bytes: Floats
     """Resident memory in bytes; NaN if unknown."""
     note: str = ""
@@ -109,9 +110,9 @@ def series_of_percents(
 
 
 def time_of(text: str) -> Time | None:
-    """Return the time in a text, which may be a number, or ISO 8601 with or without a time zone.
+    """Return the time in a text; None if the text is not a time.
 
-    Return None if the text is neither.
+    The time may be a number, or a date with a time in ISO 8601, with or without a time zone.
     """
     text = text.strip().strip("[]")
     try:
@@ -148,7 +149,7 @@ def bytes_of(text: str) -> float:
 
 
 def percent_of(text: str) -> float:
-    """Return the percentage in a text, which may have the sign `%`; NaN for any other text."""
+    """Return the number in a text such as `12.5%` or `12.5`; NaN if the text is not a number."""
     try:
         return float(text.strip().removesuffix("%"))
     except ValueError:
@@ -176,7 +177,10 @@ def chosen(series: Sequence[Series], wanted: str | None) -> Series:
 
 
 def _sum(series: Sequence[Series], name: str) -> Series:
-    """Return the sum of several series, with a row for each time when any series has a sample."""
+    """Return the sum of several series, with a row for each time at which any series has a sample.
+
+    The other series are interpolated at this time.
+    """
     at_s = np.unique(np.concatenate([each.at_s for each in series]))
     cpu_s = [np.interp(at_s, each.at_s, each.cpu_s) for each in series]
     rss = [np.interp(at_s, each.at_s, each.rss_bytes) for each in series]

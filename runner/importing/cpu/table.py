@@ -34,8 +34,9 @@ def columns_of(text: str) -> dict[str, str]:
 def read_table(text: str, columns: Mapping[str, str]) -> list[Series]:
     """Return the series of a CSV whose first line names the columns.
 
-    Cells are separated by `,`, `;` or tabs. CPU use is in percent of one core, and memory in bytes
-    or with a unit. Raise LabError if a column is missing, or if a row has no time or CPU use.
+    Cells are separated by `,`, `;` or tabs. CPU use is in percent of one core. Memory is in bytes,
+    or has a unit, such as `50.1MiB`. Raise LabError if a column is missing, or if a row has no time
+    or no CPU use.
     """
     head = text.partition("\n")[0]
     separator = max(",;\t", key=head.count)

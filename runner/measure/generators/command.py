@@ -18,10 +18,10 @@ K6_TAGS = (
     "proto,subproto,status,method,url,name,group,check,error,error_code,tls_version,scenario,"
     "service,expected_response"
 )
-"""Tags that k6 writes by default.
+"""Tags that k6 writes unless its option `--system-tags` names others.
 
-If a script defines its own load, k6 writes all of these tags, because the script's thresholds may
-refer to any of them.
+The lab names fewer tags for most loads. But if a script defines its own load, k6 writes all of
+these tags, because the script's thresholds may refer to any of them.
 """
 K6_URL_TAG = ",url"
 """Tag that distinguishes a script's requests to the server from its requests to other ports.
@@ -44,10 +44,11 @@ The time is longer than the 5 s within which the HTTP contract requires an answe
 WHOLE = LoadPart()
 
 Output = Literal["samples", "summary", "stock"]
-"""What k6 writes.
+"""The results that k6 writes.
 
 With `samples`, k6 writes every sample and a summary. With `summary`, k6 writes only the summary.
-`stock` is like `summary`, but k6 runs without the lab's settings.
+With `stock`, k6 also writes only the summary, but without the lab's settings for k6's tags,
+statistics and garbage collector.
 """
 
 

@@ -30,7 +30,7 @@ The time limit of such a load follows from this rate. At the time limit, k6 drop
 iterations, which makes the trial invalid.
 """
 SLOWEST_OWN_RPS = 20
-"""Used in place of SLOWEST_RPS for the load of a user's API, in iterations per second.
+"""A load of a user's API must reach this rate, in iterations per second, instead of SLOWEST_RPS.
 
 This rate is lower than SLOWEST_RPS, because an iteration of a user's script may contain several
 requests.
@@ -124,8 +124,8 @@ def memory_bytes(cell: Cell) -> int:
 
     The measured values are 0.2 MiB for each virtual user, and 14 kB of garbage for each iteration.
     """
-    # The number of users of an open load is None until a warm-up shows how many users it needs.
-    # Until then, assume the highest number of users that a warm-up can have.
+    # The number of users of an open load is None until a warm-up shows how many users the load
+    # needs. Until then, assume the highest number of users that a warm-up can have.
     users = cell.shape.users or MOST_WARM_UP_USERS
     live = 64 * 2**20 + 200_000 * users
     limit = max(0, GO_MEMORY_BYTES - live) if "GOMEMLIMIT" in garbage_collector() else 4 * live
@@ -167,7 +167,7 @@ class _Scenario:
 
 
 def _scenario(cell: Cell) -> _Scenario:
-    """Return k6's scenario of the measured load."""
+    """Return k6's scenario of a measured load, and the load's time limit."""
     match cell.shape:
         case Closed() as load:
             slowest_rps = SLOWEST_OWN_RPS if cell.workload in OWN else SLOWEST_RPS

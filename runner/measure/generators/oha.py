@@ -108,9 +108,9 @@ def memory_bytes(cell: Cell) -> int:
 def connections_of(cell: Cell) -> int:
     """Return the number of connections of a load.
 
-    An open load has at most as many connections as requests are due in its lead time. oha opens a
-    connection only when the connection has to send its first request, so all connections are then
-    open before the measured window begins.
+    An open load has at most as many connections as requests are due in its lead time, which is the
+    time before the measured window. oha opens a connection only when the connection has to send its
+    first request. So with this limit, all connections are open before the window begins.
     """
     if cell.rates_rps:
         return max(1, min(cell.sockets, round(cell.rates_rps[0] * LEAD_S)))

@@ -78,8 +78,8 @@ def read_script(path: Path, wrapper: Path, k6: Path, *, as_written: bool = False
         whole = _unpack(path, archive, without=outer)
     root = PurePosixPath(os.path.commonpath([each.parent for each in whole]))
     files = {str(each.relative_to(root)): data for each, data in whole.items()}
-    # k6 replaces the names of home folders in paths. So find the script's own file by its name and
-    # content, not by its path.
+    # In the archive, k6 replaces the names of home folders in paths. So find the script's own file
+    # by the file's name and content, not by its path.
     names = [
         name for name, data in files.items() if PurePosixPath(name).name == path.resolve().name
     ]
@@ -152,7 +152,7 @@ def _run_k6(argv: Sequence[str], outer: Path) -> subprocess.CompletedProcess[str
     with socket.socket() as closed:
         closed.bind(
             (LOOPBACK, 0)
-        )  # no proxy accepts connections there, so that k6 cannot fetch an import by URL
+        )  # nothing listens at this port, so k6 cannot fetch an import through the proxy
         proxy = f"http://{LOOPBACK}:{closed.getsockname()[1]}"
         env |= {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy}
         try:

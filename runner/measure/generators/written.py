@@ -12,7 +12,7 @@ from runner.shapes import Duration, Form, Iterations, Sweep
 MOST_USERS = 10_000
 MOST_ITERATIONS = 1_000_000
 MOST_S = 3600.0
-"""Upper limits of the users, iterations and seconds of a script's load.
+"""MOST_USERS, MOST_ITERATIONS and MOST_S (seconds) limit the load that a user's script defines.
 
 The options of `bench run` have the same limits.
 """
@@ -34,9 +34,10 @@ class Written:
     users: int
     """Highest number of virtual users."""
     longest_s: float
-    """The load takes at most this long.
+    """The load takes at most this many seconds.
 
-    This includes setup(), teardown(), and the time that k6 allows for the last iterations.
+    The value includes the time limits of setup() and teardown(), and the time that k6 allows for
+    the last iterations.
     """
     words: str
     """The script's scenarios in words."""
@@ -47,8 +48,8 @@ class Written:
 def seconds_of(text: object, default_s: float = 0.0) -> float:
     """Return a duration in seconds.
 
-    `text` is a duration as Go writes it (`1m30.5s`), or a number of milliseconds. If it is None,
-    return the default.
+    `text` is a duration as Go writes it (`1m30.5s`), or a number of milliseconds. If `text` is
+    None, return `default_s`.
     """
     if text is None:
         return default_s
@@ -140,11 +141,11 @@ class _Load:
 
 
 def _begun(scenario: Mapping[str, Any], lasts_s: float) -> float:
-    """Return the sum of mean rate times duration (in seconds) over the stages of an open scenario.
+    """Multiply each stage's mean rate by the stage's duration in seconds, and return the sum.
 
-    The rate changes linearly within a stage, so a stage's mean rate is the mean of its first and
-    last rate. The rates have the scenario's own unit of time. So the caller divides the sum by this
-    unit, which gives the number of arrivals.
+    The rate changes linearly within a stage, so the mean rate is the mean of the stage's first and
+    last rate. k6 gives the rates per `timeUnit` of the scenario, not per second. So the caller
+    divides the sum by `timeUnit` in seconds, which gives the number of arrivals.
     """
     if scenario["executor"] == "constant-arrival-rate":
         return float(scenario["rate"]) * lasts_s

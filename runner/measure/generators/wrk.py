@@ -48,7 +48,7 @@ def read_warm_up(files: Files) -> WarmedUp:
 def _command(cell: Cell, shot: Shot, out: Path, duration_s: float) -> Command:
     connections = cell.sockets
     # wrk opens `connections // threads` connections in each thread, so `-t8 -c10` would open only 8
-    # connections.
+    # connections. So use the largest number of threads up to 8 that divides the connections evenly.
     threads = max(count for count in range(1, 9) if connections % count == 0)
     whole_s = max(1, round(duration_s))
     argv = [

@@ -36,7 +36,7 @@ PERCENTILES = {"p50": "median", "p95": "p95", "p99": "p99"}
 Each percentile is mapped to the name that it has in sentences.
 """
 ROUNDED_FROM = 10
-"""Ratios from this one on are rounded to two significant digits."""
+"""A ratio is rounded to two significant digits if it is at least this large."""
 SETTLED = 0.1
 """The steady part of a load begins after this share of the load's duration.
 
@@ -165,7 +165,8 @@ def steady_rps(row: Mapping[Any, Any], throughput: pd.DataFrame) -> float:
 def _times(ratio: float) -> str:
     """Return a ratio in words: `1.50 times`, or `about 950 times` with two significant digits.
 
-    A large ratio is rounded, so that it agrees with the two printed values that it is made of.
+    A large ratio is rounded, because the two values that are printed beside it are rounded, too. An
+    exact ratio could differ from the quotient of the printed values.
     """
     if ratio < ROUNDED_FROM:
         return f"{number(ratio)} times"
@@ -329,7 +330,7 @@ WEIGHED = {
         "CPU of the probe", " % of a core", "what asking cost", "what asking cost"
     ),
 }
-"""The words that the page prints for columns that influence the verdict. The keys are columns.
+"""The words that the page prints for columns that influence the verdict, by column.
 
 CPU use of other programs counts only from 20 % of a core. Smaller values prove nothing, because the
 kernel counts CPU time in ticks. In 97 % of the trials in this repository, other programs used less

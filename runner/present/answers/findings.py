@@ -305,9 +305,10 @@ class QuotedRatio:
 
 
 def quoted_ratio(tables: Tables) -> QuotedRatio | None:
-    """Return the largest ratio under the load that `best_known_load` chooses.
+    """Return the largest ratio of requests/s under the load that `best_known_load` chooses.
 
-    Return None if no ratio under this load has a finite interval.
+    Only ratios whose interval is bounded at both ends are considered, and the second label of a
+    server (A/A) is left out. Return None if no ratio remains.
     """
     known = known_ratios(tables)
     trial = best_known_load(known, sealed_trials(tables.trials))
@@ -321,7 +322,10 @@ def quoted_ratio(tables: Tables) -> QuotedRatio | None:
 
 
 def quoted_servers(tables: Tables) -> frozenset[str]:
-    """Return the two servers of the ratio that `quoted_ratio` chooses; none without a ratio."""
+    """Return the two servers that `quoted_ratio` compares.
+
+    Return an empty set if `quoted_ratio` finds no ratio.
+    """
     quoted = quoted_ratio(tables)
     return frozenset() if quoted is None else quoted.servers
 
@@ -330,7 +334,7 @@ def largest_ratio(tables: Tables) -> str:
     """Return a sentence with the ratio that `quoted_ratio` chooses.
 
     If the same two servers can be compared under other loads, too, the sentence ends with the range
-    of their ratios over all loads. Return an empty text if there is no such ratio.
+    of their ratios over all loads. Return an empty text if `quoted_ratio` finds no ratio.
     """
     quoted = quoted_ratio(tables)
     if quoted is None:
@@ -349,13 +353,14 @@ def largest_ratio(tables: Tables) -> str:
 
 
 def _is_whole(pairs: pd.DataFrame) -> "pd.Series[bool]":
-    """Return whether the interval of each ratio is finite."""
+    """Return a mask of the pairs whose ratio has an interval that is bounded at both ends."""
     return pairs["low"].gt(0) & pairs["high"].lt(math.inf)
 
 
 def over_loads(known: pd.DataFrame, quantity: Quantity) -> str:
     """Return a sentence with the range of each server's ratios over all loads.
 
+    Each ratio compares a server with the base, which is the server that most ratios have in common.
     The servers are in the order of the medians of their ratios. If a server has a ratio under only
     one load, the sentence gives that ratio with its interval instead of a range. Return an empty
     text if too few loads have a ratio: requests/s need two loads, CPU time per request needs one.

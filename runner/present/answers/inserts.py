@@ -189,15 +189,15 @@ def _enough(loop: str, servers: list[ServerLoad]) -> str:
 
 @dataclass(frozen=True)
 class SmallestPool:
-    """The smallest pool that is as fast as any other pool."""
+    """The smallest pool that is not significantly slower than the fastest pool."""
 
     size: float
     """Number of connections of the pool."""
     detectable: float
-    """Ratios between two pool sizes that are below this value are undetectable in the trials.
+    """If the ratio of two rates is below this value, the trials cannot show that the rates differ.
 
-    Such a ratio is the rate with the fastest pool size divided by the rate with the pool size
-    `size`. The value is 1 if `size` is itself the fastest pool size.
+    The ratio is the rate with the fastest pool size divided by the rate with the pool size `size`.
+    The value is 1 if `size` is itself the fastest pool size.
     """
 
 

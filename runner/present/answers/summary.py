@@ -63,7 +63,7 @@ MEANS = {
 }
 """Columns of the summary that contain geometric means.
 
-Each column is mapped to the column of trials from which the means are computed.
+Each column is mapped to the column of the table of trials from which the means are computed.
 """
 MEDIANS = {
     "dropped": "dropped",
@@ -72,8 +72,8 @@ MEDIANS = {
 }
 """Columns of the summary that contain medians.
 
-Each column is mapped to the column of trials from which the medians are computed. The values may be
-0, so a geometric mean is not possible.
+Each column is mapped to the column of the table of trials from which the medians are computed. The
+values may be 0, so a geometric mean is not possible.
 """
 SUMMARY_COLUMNS = (
     *(
@@ -200,12 +200,12 @@ def _summary(cell: pd.DataFrame, tails_ms: pd.Series[float]) -> dict[str, object
 
 
 def _ends_of(means: Mapping[str, Mean], compared: int) -> dict[str, float]:
-    """Return the ends of the means' intervals, by column.
+    """Return the lower and the upper end that belong to each mean, by column.
 
-    If too few trials have a value in a column, the ends of the mean in this column are the minimum
-    and the maximum of the values instead of an interval. If the cell has enough compared trials for
-    intervals in other columns, NaN replaces this minimum and maximum, because a row must not
-    contain both kinds of ends.
+    If enough trials have a value in a column, the ends are those of the mean's interval. Otherwise
+    the ends are the minimum and the maximum of the values. But in a cell with at least
+    `FEWEST_TRIALS` compared trials, other columns have intervals, and a row must not contain both
+    kinds of ends. In such a cell, NaN therefore replaces the minimum and the maximum.
     """
     ends = {}
     for name, mean in means.items():
@@ -241,9 +241,10 @@ def _tails_ms(tables: Tables) -> pd.Series[float]:
 def printable(table: pd.DataFrame, more: Mapping[str, str] | None = None) -> pd.DataFrame:
     """Return the summary as a table of texts. A dagger marks a rate that must not be ranked.
 
-    The columns for the rank, the database's CPU time per request, dropped requests and failed
-    requests are left out if no row has a value. `more` maps headings to further columns of the
-    summary.
+    The column for the rank is left out if no server is ranked, and the column for the database's
+    CPU time per request is left out if no row has such a value. The column for dropped requests is
+    left out if no request was dropped, and the column for failed requests is left out if no request
+    failed. `more` maps headings to further columns of the summary.
     """
     has_failed = table["failed_pct"].fillna(0).gt(0).any()
     only = {
@@ -522,7 +523,7 @@ def _on_failures(table: pd.DataFrame) -> str:
 
 
 def _failing_words(rows: pd.DataFrame) -> str:
-    """Return words that give, for each row, the share of failed requests, the server and load."""
+    """Return a text with the share of failed requests, the server and the load of each row."""
     shares = (
         f"{percent_words(row['failed_pct'])} of {label(row)}'s" for row in rows.to_dict("records")
     )

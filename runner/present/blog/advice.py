@@ -18,7 +18,10 @@ from runner.present.look.numbers import number
 from runner.verdict.limits import Limit
 
 MOST_OTHERS = 2
-"""The advice names at most this many servers that came first under fewer loads than the best."""
+"""The advice names at most this many servers besides those that it recommends.
+
+Each of these further servers came first under at least one load.
+"""
 
 
 def advice(story: Story) -> list[Block]:

@@ -45,7 +45,10 @@ MOST_SERVERS = 10
 MOST_CLAIMS = 5
 """A post lists at most this many claims one by one."""
 MOST_PAIRS = 3
-"""A claim's ratios are given for each pair of servers if there are at most this many pairs."""
+"""A claim's ratios are given for each pair of servers if there are at most this many pairs.
+
+If there are more pairs, one range is given for the ratios of all pairs.
+"""
 MOST_SENTENCES = 3
 """A post begins with at most this many paragraphs on the result of the run."""
 NAME_OF_A_FAMILY = re.compile(r"[^\d]+")
@@ -59,9 +62,10 @@ def chapter(title: str, blocks: Sequence[Block]) -> list[Block]:
 
 
 def headline(story: Story) -> str:
-    """Return a title with the median response times of generator and probe in the story's case.
+    """Return a title that contrasts the generator's median response time with the probe's median.
 
-    Return an empty text if the story has no case.
+    Both medians are from `Story.case`, the trial in which the generator measured its own queue.
+    Return an empty text if the run has no such trial.
     """
     case = story.case
     if case is None:
@@ -74,10 +78,10 @@ def headline(story: Story) -> str:
 def finding(story: Story) -> list[str]:
     """Return the result of the run in at most `MOST_SENTENCES` paragraphs.
 
-    If a generator measured its own queue, the first paragraph explains this, because it is the
-    title of the post. The next paragraph gives the one ratio that readers may quote, with its
-    interval. If the run has data for neither paragraph, return the first findings of the report
-    instead.
+    If a generator measured its own queue, the first paragraph explains this, because the title of
+    the post is then about this queue. The next paragraph gives the one ratio that readers may
+    quote, with the ratio's interval. If the run has data for neither paragraph, return the first
+    findings of the report instead.
     """
     queued = findings.two_clients(story.tables)
     ratio = findings.largest_ratio(story.tables)
@@ -90,10 +94,10 @@ def finding(story: Story) -> list[str]:
 def reason(story: Story) -> list[Block]:
     """Return a paragraph that says why one server needs more CPU per request than another.
 
-    The paragraph compares the two servers of the ratio in `finding`. If these were not profiled, it
-    compares the servers with the highest and the lowest CPU time per request. It names the kinds of
-    work for which one needs more CPU time than the other. Return an empty list if the run has no
-    profiles, or if no difference is significant.
+    The paragraph compares the two servers of the ratio in `finding`. If these two servers were not
+    profiled, the paragraph compares the servers with the highest and the lowest CPU time per
+    request. The paragraph names the kinds of work for which one server needs more CPU time than the
+    other. Return an empty list if the run has no profiles, or if no difference is significant.
     """
     profiles = why_figures.profiles_of(story.tables)
     if profiles is None:
@@ -187,14 +191,16 @@ def proof(case: Case | None) -> list[Block]:
 
 
 def answer_table(story: Story) -> list[Block]:
-    """Return a note, and the table that the note explains, with a row for each server.
+    """Return a table that compares servers, and a note that explains the table.
 
-    A row contains the server's rate and CPU time per request under one load. One server is the base
-    of the comparison, and a further column says how many times as fast as each server the base is.
-    The last column contains the server's median response time under another load, which offers a
-    fixed rate. A server that did not run under the first load has no rate in its row. A server that
-    did not sustain the second load has no response time. A server for which both values are missing
-    has no row, but the note names it.
+    The table has at most `MOST_SERVERS` rows, one for each server. A row contains the server's rate
+    and CPU time per request under one load. One server is the base of the comparison. A further
+    column contains the base's rate divided by the rate of the row's server. The last column
+    contains the server's median response time under a second load, which offers a fixed rate.
+
+    A server that did not run under the first load has no rate in its row. A server that did not
+    sustain the second load has no response time in its row. A server for which both values are
+    missing has no row, but the note names this server.
     """
     load = story.load
     if load is None:
@@ -252,12 +258,16 @@ class _Ahead:
 
     @property
     def heading(self) -> str:
-        """Heading of the column with the ratios of the base's requests/s to each server's."""
+        """Heading of the column with the base's requests/s divided by each server's requests/s."""
         return f"{self.base} / this server"
 
 
 def _times_ahead(story: Story, load: str) -> _Ahead:
-    """Return the base, and the ratios of its requests/s to each other server's, under a load."""
+    """Return the base of the comparison under a load, and how far the base is ahead of the others.
+
+    For each other server, the result contains the base's requests/s divided by the requests/s of
+    this server, as text.
+    """
     known = findings.known_ratios(story.tables)
     pairs = known[known["quantity"].eq(THROUGHPUT.name) & known["load"].eq(load)]
     times = {str(pair["server"]): ratios.words(pair) for pair in pairs.to_dict("records")}
@@ -267,8 +277,8 @@ def _times_ahead(story: Story, load: str) -> _Ahead:
 def _server_row(row: Row, timed: dict[str, Row], ahead: _Ahead) -> dict[str, str]:
     """Return a server's row of the table as texts.
 
-    `row` is the server's row of the summary under the load of the table. `timed` maps each server
-    to its row of the summary at a rate that it sustained.
+    `row` is the server's row of the summary under the load of the table. `timed` contains, by
+    server, the rows of the summary that `rows_at_a_sustained_rate` returns.
     """
     rate = value_words(row, "rps")
     return {
@@ -307,8 +317,8 @@ def _named_with_language(row: Row) -> str:
 def _time_at_a_sustained_rate(row: Row, timed: dict[str, Row]) -> dict[str, str]:
     """Return a server's median response time at a rate that it sustained, as a cell of the table.
 
-    The result maps the heading of the column to the text of the cell. It is empty if no server
-    sustained a rate, because the table then lacks this column.
+    The result maps the heading of the column to the text of the cell. If no server sustained a
+    rate, the result is empty, because the table then lacks this column.
     """
     if not timed:
         return {}
@@ -317,10 +327,11 @@ def _time_at_a_sustained_rate(row: Row, timed: dict[str, Row]) -> dict[str, str]
 
 
 def rows_at_a_sustained_rate(table: pd.DataFrame) -> dict[str, Row]:
-    """Return a row of the summary for each server that sustained a certain load, by server.
+    """Return, by server, the rows of the summary `table` under a load that servers sustained.
 
-    This load is the one that the largest number of servers sustained. Return an empty dictionary if
-    no server sustained a load.
+    If servers sustained several loads, the load that the largest number of servers sustained is
+    used. A server that did not sustain this load has no row in the result. Return an empty
+    dictionary if no server sustained a load.
     """
     sustained = table[table["limit"].eq(Limit.NONE) & table["p50_ms"].notna()]
     if sustained.empty:
@@ -377,9 +388,9 @@ def _medians_words(story: Story) -> str:
 
     Both are medians under the workload of `Story.case`, in which the generator times its own queue.
     Therefore these medians hardly differ between servers. To show how much the servers themselves
-    differ, the text ends with the ratio of the slowest to the fastest server's median at a rate
-    that all of them sustained. Return an empty text if there is no case, or if fewer than two
-    servers have all these medians.
+    differ, the text ends with a ratio of medians at a rate that all servers sustained: the slowest
+    server's median divided by the fastest server's median. Return an empty text if there is no such
+    case, or if fewer than two servers have all these medians.
     """
     timed = rows_at_a_sustained_rate(summarize(story.tables))
     if story.case is None:
@@ -420,11 +431,12 @@ def _medians_words(story: Story) -> str:
 
 
 def _of_every_outcome(judged: Sequence[Judged]) -> list[Judged]:
-    """Return at most `MOST_CLAIMS` claims with a ratio, which are examples of all outcomes.
+    """Return at most `MOST_CLAIMS` claims with a ratio, as examples of the different outcomes.
 
-    Claims are grouped by outcome. Claims that fail are further grouped by the direction in which
-    they fail. The groups contribute one claim each in turn, until there are enough claims. In each
-    group, claims from sources from which no claim has been chosen yet are preferred.
+    Claims that this run cannot judge are left out. The other claims are grouped by outcome. Claims
+    that fail are further grouped by the direction in which they fail. The groups contribute one
+    claim each in turn, until there are enough claims. Within a group, a claim is preferred if no
+    claim from the same source has been chosen yet.
     """
     by_direction: dict[str, list[Judged]] = {}
     for each in judged:
@@ -477,10 +489,10 @@ def _measured_words(judged: Judged) -> str:
     """Return the ratios that were measured for a claim, in words.
 
     A single ratio is followed by its interval: `gnet/axum 1.17 [1.03–1.32]`. If the comparisons are
-    about up to `MOST_PAIRS` pairs of servers, the ratios of each pair are given, as a range if
-    there are several: `nginx/axum 1.04 to 1.17 and nginx/gin 1.91`. Otherwise one range is given
-    for all ratios. If the claim is too close to tell, the ends of the intervals follow, because
-    they are the reason.
+    about at most `MOST_PAIRS` pairs of servers, each pair is given by itself, and several ratios of
+    a pair are given as a range: `nginx/axum 1.04 to 1.17 and nginx/gin 1.91`. If there are more
+    pairs, one range is given for all ratios. If the claim is too close to tell, the lowest and the
+    highest end of all intervals follow, because the intervals are the reason for this outcome.
     """
     parts = judged.compared
     pairs = [part.words.split()[0] for part in parts]

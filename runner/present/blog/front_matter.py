@@ -36,9 +36,9 @@ class PostFacts:
         """Return the front matter for a static site generator.
 
         If `site` is None, return YAML that most generators can read. Hugo expects the card in the
-        key `images`. Jekyll expects the card in `image` (jekyll-seo-tag), and also needs a layout.
-        Zola reads TOML: tags must be a taxonomy, and keys that Zola does not define must be in the
-        table `extra`.
+        key `images`. Jekyll needs a layout, and its plugin jekyll-seo-tag expects the card in the
+        key `image`. Zola reads TOML. For Zola, tags must be in the table `taxonomies`, and keys
+        that Zola does not define must be in the table `extra`.
         """
         match site:
             case Site.HUGO:

@@ -22,7 +22,7 @@ FILES_OF_LANGUAGE = {
     "Go": ("routes.go", "main.go"),
 }
 PACKAGE_OF_FRAMEWORK = {"actix": "actix-web"}
-"""Names of packages that differ from the name of their framework, by framework."""
+"""The package of each framework whose package has another name than the framework."""
 COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 """Pattern of a commit's full hash.
 
@@ -62,9 +62,10 @@ def _function(language: str, name: str) -> str:
 
 
 def framework_version(manifest: Manifest, server: str, framework: str) -> str:
-    """Return the version of a server's framework from the lock file of the run's commit.
+    """Return the version of a server's framework at the run's commit.
 
-    Return an empty text if the version is unknown.
+    The version is read from the server's Cargo.lock (Rust) or go.mod (Go). Return an empty text if
+    the version is unknown.
     """
     package = PACKAGE_OF_FRAMEWORK.get(framework, framework)
     cargo = _at_the_commit(manifest, f"servers/{server}/Cargo.lock")

@@ -185,10 +185,11 @@ def compose(
     *,
     with_report: bool = True,
 ) -> Post:
-    """Return the post about a run with the given figures; raise LabError if no trial is sealed.
+    """Return the post about a run; raise LabError if no trial is sealed.
 
-    `commands` are the commands of the load generators, by trial. If `with_report` is False, the
-    post has no report, and does not link to one.
+    `figures` are the pictures that the post and its report can show. `commands` are the commands of
+    the load generators, by trial. If `with_report` is False, the post has no report, and does not
+    link to a report.
     """
     sealed = sealed_trials(tables.trials)
     if sealed.empty:
@@ -304,7 +305,7 @@ def _report(tables: Tables, sealed: pd.DataFrame, figures: Sequence[Picture]) ->
 
 
 def started(manifest: Manifest) -> str:
-    """Return words that say if a trial's server was freshly started or was already running."""
+    """Return words that say whether each trial had a new server or the same running server."""
     if manifest.engine == "attached":
         return "a server that was running before the run and is the same in every trial"
     return "a freshly started server"
@@ -330,7 +331,11 @@ def _chapters(tables: Tables, sealed: pd.DataFrame) -> Iterator[tuple[str, str, 
 
 
 def _methods(tables: Tables, sealed: pd.DataFrame) -> Iterator[str]:
-    """Yield paragraphs that say how the run was measured, one for each kind of load."""
+    """Yield paragraphs that say how the run was measured.
+
+    The first paragraph explains what a trial is. Further paragraphs explain closed loops, open
+    loops, the probe and the place of the database, if the run has them.
+    """
     models = set(sealed["load_model"])
     yield (
         f"A trial is one load on {started(tables.manifest)}. It is sealed only if the counts of "

@@ -77,8 +77,9 @@ def publish(
 
     The same run always gives the same bytes. `say` is called with progress messages. `figures` are
     the figures to draw; by default, all registered figures are drawn. `site` decides the form of
-    the post's front matter. If `page_only` is True, write the post as a page that contains its
-    figures, with the files that the page links to, and neither as Markdown nor with a report.
+    the post's front matter. If `page_only` is True, write only a page that contains the post and
+    its figures, and the files that the page links to. In this case, write neither Markdown nor a
+    report.
 
     Raise LabError if no trial is sealed, if a sealed trial has no record, or if its record
     contradicts the tables. Also raise LabError if `target` contains files, unless `bench publish`
@@ -229,13 +230,14 @@ def draw(
 
 
 def _write_tables(tables: Tables, sheets: Iterable[TextTable], folder: Path) -> None:
-    """Write each table of texts as Markdown and CSV, and the numbers of summary and trials as CSV.
+    """Write the tables of texts (`sheets`) as Markdown and CSV, and the tables of numbers as CSV.
 
-    The CSV of trials has a row for each sealed trial, in the order of the run. Its first column is
-    the load. The other columns are those that docs/data.md describes, with three exceptions.
-    Columns that have no value in any trial are left out. The columns in `LEFT_OUT` are left out,
-    because they have the same value in all sealed trials. Columns with the evidence for verdicts
-    are left out, because `verdict_reason` gives the evidence in words.
+    There are two tables of numbers: the summary and the trials. The CSV of trials has a row for
+    each sealed trial, in the order of the run. The first column is the load. The other columns are
+    those that docs/data.md describes, with three exceptions. Columns that have no value in any
+    trial are left out. The columns in `LEFT_OUT` are left out, because each of these columns has
+    the same value in all sealed trials. Columns with the evidence for verdicts are left out,
+    because `verdict_reason` gives the evidence in words.
     """
     known = [column.name for column in columns("trials")]
     kept = [name for name in known if name not in LEFT_OUT and not name.startswith(PREFIX)]

@@ -74,7 +74,7 @@ def lines_of(ax: Axes, rows: pd.DataFrame, **drawn: Any) -> None:
     """Draw a line for each server with seaborn.
 
     A line is interrupted wherever y is NaN. seaborn by itself would join the points before and
-    after a NaN, so each uninterrupted part is passed to it as a line of its own.
+    after a NaN. Therefore each uninterrupted part is passed to seaborn as a line of its own.
     """
     runs = rows["y"].isna().cumsum()[rows["y"].notna()]
     known = rows.loc[runs.index]
@@ -131,7 +131,7 @@ def ranged(
 def beside(
     ax: Axes, x: float, y: float, words: str, away_pt: float = 8, above_pt: float = 0
 ) -> None:
-    """Write words to the right of a point at a distance of `away_pt`, raised by `above_pt`."""
+    """Write words beside the point (x, y): `away_pt` to the right, and raised by `above_pt`."""
     ax.annotate(
         words,
         (x, y),

@@ -99,9 +99,9 @@ def _clause(chart: Chart, panel: str, *, short: bool) -> str:
 def said(fact: Fact, known: Lines, names: Collection[str], *, short: bool = False) -> str:
     """Return a fact as a clause: `the medians are, shortest first, axum 250 ms and gin 280 ms`.
 
-    With `short`, the clause names only the first and the last of more than two servers, and says
-    how many servers lie between them. The clause ends with the servers among `names` whose value is
-    unknown.
+    With `short`, if there are more than two servers, the clause names only the first and the last
+    server, and says how many servers lie between these two. The clause ends with the servers among
+    `names` whose value is unknown.
     """
     values = {
         name: value for name, rows in known.items() if math.isfinite(value := fact.value(rows))
@@ -132,8 +132,8 @@ def said(fact: Fact, known: Lines, names: Collection[str], *, short: bool = Fals
 def pale(known: Lines, *, short: bool = False) -> str:
     """Return a clause that says which points of a panel are pale.
 
-    With `short`, the clause gives only the number of pale points if some server has both pale and
-    solid points.
+    With `short`, if some server has both pale and solid points, the clause gives only the number of
+    pale points.
     """
     places = {
         name: list(rows.loc[~rows["solid"].astype(bool), "x"]) for name, rows in known.items()

@@ -1,6 +1,7 @@
-"""Define `Chart`, which contains a figure's data as a tidy frame, its axes, words and colours.
+"""Define `Chart`, which contains the data, the axes, the words and the colours of a figure.
 
-The module also contains the registry of all figures, which can be found by name.
+The data are a tidy frame. The module also contains the registry, in which each figure can be found
+by its name.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ class Axis:
 
 @dataclass(frozen=True)
 class Fact:
-    """A value that each server in a panel has, such as the median, and words for a clause about it.
+    """A value that each server in a panel has, such as the median, and words about this value.
 
-    - `noun` names the value in the clause.
+    - `noun` names the value in a clause about the servers' values.
     - `value` computes the value from a server's points. NaN means that the value is unknown.
     - `text`, if it is given, makes the words that replace the value and its `unit`.
     - `ends_of` names a column whose lowest and highest value follow in brackets. If `ends_of` is
@@ -82,7 +83,8 @@ def extreme(
 ) -> Fact:
     """Return a fact that gives the y and the x value of the highest point of each server's line.
 
-    With `lowest`, the fact is about the lowest point instead.
+    With `lowest`, the fact is about the lowest point instead. With `lowest` or `rising`, the server
+    with the smallest y value comes first; otherwise the server with the largest y value.
     """
 
     def text(rows: pd.DataFrame) -> str:
@@ -140,7 +142,7 @@ class Chart:
     facets: tuple[Facet, ...] = ()
     """The facets, one for each panel and server.
 
-    There are none if the servers of a load share a panel.
+    The tuple is empty if the servers of a load share a panel.
     """
     dashed: str = ""  # the series drawn as a dashed black line, such as the offered rate
     kind: str = "Line chart"
@@ -152,16 +154,17 @@ class Chart:
     pale: str = ""  # a sentence on the meaning of pale points; empty if no point can be pale
     noun: str = "load"  # a noun in the singular that says what a panel represents
     facts: tuple[Fact, ...] = ()
-    """Facts that the description gives of each panel.
+    """Facts about each panel that the chart's description gives.
 
-    If there are none, the description gives the highest point of each line.
+    If the tuple is empty, the description gives the highest point of each line.
     """
     nothing: str = "There is nothing to show of this load."
     """Sentence that replaces an empty panel, or the whole figure if the chart has no data."""
     draw: Callable[[Chart], Figure] | None = None
     """Function that draws the chart.
 
-    If it is None, `drawing.facets` draws a chart with facets, and `drawing.Shared()` any other.
+    If it is None, a chart with facets is drawn by `drawing.facets`, and a chart without facets is
+    drawn by `drawing.Shared()`.
     """
     describe: Callable[[Chart], str] | None = None
     """Function that describes the chart. If it is None, `sentences.describe` does so."""
@@ -300,9 +303,9 @@ def mean_points(
 ) -> pd.DataFrame:
     """Return a point for each value of the column `by`, with the mean of the column `column`.
 
-    The range of the point is the interval of the mean (`mean_of`). A value of `by` has no point if
-    no trial with this value has a positive value in `column`. `solid` is called with the trials
-    that have one value of `by`, and returns True if their point is drawn solid.
+    The range of the point is the interval of the mean (`mean_of`). A value of `by` gets a point
+    only if at least one of its trials has a positive number in `column`. The function `solid` is
+    called with the trials of one point, and returns True if this point is drawn solid.
     """
     known = cell.trials[cell.trials[column] > 0]
     by_x = {float(str(x)): cell.trials[cell.trials[by] == x] for x in sorted(set(known[by]))}
@@ -338,8 +341,8 @@ MODULES = (
 )
 """Modules that register charts, in the order in which pages show the charts.
 
-The other modules of `figures` follow in alphabetical order. All of them import this module, so this
-module imports them only when the first chart is requested.
+The other modules of `figures` follow in alphabetical order. All modules that register charts import
+this module. Therefore this module imports them only when the first chart is requested.
 """
 
 
@@ -419,7 +422,8 @@ def charts(notebook: str = "") -> dict[str, Registered]:
 def made(name: str, subject: Any) -> Chart:
     """Return the named chart of a run, or of one trial.
 
-    Raise LabError if this type of subject has no such chart.
+    `subject` contains the tables of the run, or the trial. Raise LabError if no chart for this type
+    of subject has the name.
     """
     found = charts().get(name)
     if found is None or not isinstance(subject, found.subject):

@@ -1,4 +1,4 @@
-"""Compare two cells: compute their ratio or a bound of it, or give the reason why there is none."""
+"""Compare two cells: compute their ratio or a bound of the ratio, or say why neither is known."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ TOO_FEW_TRIALS = f"fewer than {FEWEST_TRIALS} trials"
 class Bound:
     """A bound of a ratio.
 
-    The bound is known because the value of one of the two servers is a lower bound.
+    The exact ratio is unknown, because the value of one of the two servers is only a lower bound of
+    what this server can do.
     """
 
     ratio: Ratio
@@ -63,7 +64,7 @@ def sample(trials: pd.DataFrame, quantity: Quantity) -> Sample:
 class Measured:
     """A quantity of a cell's sealed trials.
 
-    The values of the quantity and its obstacle are computed only once.
+    The properties `sample` and `obstacle` are computed at the first use and then cached.
     """
 
     trials: pd.DataFrame

@@ -364,12 +364,13 @@ def linearity(tables: Tables) -> pd.DataFrame:
 
 
 def finding(tables: Tables, quantity: Quantity, tool: str = "") -> str:
-    """Return the largest difference between two servers in a few words.
+    """Return a difference between two servers in a few words, with its range over the loads.
 
     For example `gin takes 1.5 to 2.4 times axum's CPU time per request`. Two servers are considered
     only if their ratio is significantly above 1 under every load. The text names the two servers
-    that differ most, and gives the range of their ratio over the loads. If `tool` is given, only
-    loads of this tool are considered. Return an empty text if there are no such servers.
+    that were compared under the most loads and, among several such pairs, those that differ most.
+    If `tool` is given, only loads of this tool are considered. Return an empty text if there are no
+    such servers.
     """
     rows = frame(tables)
     is_asked_for = rows["quantity"].eq(quantity.name) & rows["why"].eq("")
@@ -383,7 +384,9 @@ def finding(tables: Tables, quantity: Quantity, tool: str = "") -> str:
     }
     if not apart:
         return ""
-    (base, server), found = max(apart.items(), key=lambda item: float(item[1].median()))
+    (base, server), found = max(
+        apart.items(), key=lambda item: (len(item[1]), float(item[1].median()))
+    )
     ends = (found.min(), found.max())
     times = " to ".join(dict.fromkeys(f"{end:.2g}" if end >= 10 else f"{end:.1f}" for end in ends))
     if quantity.more_is_better:

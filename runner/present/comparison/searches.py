@@ -144,7 +144,9 @@ def words(row: Mapping[Any, Any]) -> str:
 def kept_words(row: Mapping[Any, Any], at_least: str, less_than: str) -> str:
     """Return the highest rate at which a server keeps an objective, as text.
 
-    `at_least` and `less_than` are the words or signs to print if only one end is known.
+    The text is usually the rate `kept_rps`. If no upper end is known (`broken_rps` is infinite),
+    the text is `at_least` followed by `kept_rps`. If no rate kept the objective (`kept_rps` is 0),
+    the text is `less_than` followed by `broken_rps`. If both are the case, the text is `unknown`.
     """
     kept_rps = row["kept_rps"]
     if math.isinf(row["broken_rps"]):

@@ -18,14 +18,14 @@ from runner.present.frames import Case, probed
 from runner.present.look import captions, palette, style
 from runner.present.look.numbers import number
 
-BIN = math.log(1.01) * 10  # log of 1.105: a bin's upper border is 1.105 times its lower border
+BIN = math.log(1.01) * 10  # e^BIN is 1.105, the ratio of a bin's upper border to its lower border
 PROBE = "probe"
 SHARE = "share of the requests"
 TIMES = "over time"
 
 
 def names(case: Case) -> dict[str, str]:
-    """Return the names of the programs that are server, generator and database in a trial."""
+    """Return the names of a trial's server, load generator and database, by role."""
     return {"server": str(case.row["server"]), "generator": case.tool, "database": "PostgreSQL"}
 
 
@@ -43,11 +43,12 @@ def _curve(
     subject=Case,
 )
 def two_clients(case: Case) -> Chart:
-    """Return the chart of the response times that generator and probe measured.
+    """Return the chart of the response times that the generator and the probe measured.
 
     One panel shows the distribution of response times, and the other panel shows response times
-    over time. In the chart's frame, the column `server` contains the name of the client, and the
-    column `median` contains the median response time of all requests of this client.
+    over time. In the chart's frame, the column `server` contains the name of the client. The column
+    `median` contains the median response time of all requests of this client, but it is NaN for
+    the generator's points over time.
     """
     tool = case.tool
     histogram = case.tables.latency[case.tables.latency["trial_id"] == case.trial_id]
@@ -132,7 +133,11 @@ def _draw_clients(chart: Chart, case: Case) -> Figure:
 
 
 def _describe_clients(chart: Chart, case: Case) -> str:
-    """Return the description: both clients' medians, their ratio, and response times over time."""
+    """Return the description of the chart.
+
+    The description gives the median response time of each client, the ratio of the two medians, and
+    the response times over time. If the probe has no median, the description says why.
+    """
     medians = {name: float(rows["median"].iloc[0]) for name, rows in chart.of_panel(SHARE).items()}
     said = f"{case.tool}'s median is {number(medians[case.tool])} ms"
     if PROBE in medians:
@@ -167,8 +172,8 @@ def _describe_clients(chart: Chart, case: Case) -> str:
 def cpu(case: Case) -> Chart:
     """Return the chart of CPU use over time, with a panel each for server, generator and database.
 
-    The column `given` of the chart's frame contains the CPU that the panel's program could use. A
-    dashed line shows this value.
+    The column `given` of the chart's frame contains the CPU that the panel's program could use, in
+    % of a core. A dashed line shows this value.
     """
     title = "CPU of both sides, beside what each was given"
     width = seconds.bin_width(case.frame)

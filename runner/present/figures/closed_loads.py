@@ -43,17 +43,18 @@ TICKS = (2.0, *(10.0**power for power in range(1, 9)))
 The quantile q is at the position x = 1 / (1 - q).
 """
 BIN = math.log(1.01) * 5
-"""Width of a bin of the density, on a scale of natural logarithms.
+"""Width of a bin of the density: the difference of the natural logarithms of the bin's borders.
 
-A bin consists of five buckets of 1 %, so its upper border is 1.051 times its lower border.
+A bin consists of five buckets of the latency histogram. The upper border of a bucket is 1.01 times
+its lower border, so the upper border of a bin is 1.051 times its lower border.
 """
 MEDIANS_IN = 1.0  # width of the column of medians to the right of the densities
 MS = Axis("latency, ms (log scale)", "response time at saturation in ms", " ms", log=True)
 STEADY_PCT = 85.0
-"""The title says that a server slows down if its rate falls below this percentage.
+"""A server slows down if its rate in the last third of a load is below this percentage.
 
-The rate in the last third of the load is compared with the rate in the middle third, which is
-100 %.
+The percentage is relative to the server's rate in the middle third of the load. The title of the
+chart says which server slows down.
 """
 
 
@@ -70,8 +71,9 @@ def by_load(
 ) -> Chart:
     """Return a chart of k6's closed loads, with a panel for each load.
 
-    The heading of a panel says how the load was driven. It also says if `quantity`, which is the
-    name of the drawn quantity, was measured at saturation.
+    `quantity` is the name of the drawn quantity. The heading of a panel says how the load was
+    driven, and whether the quantity was measured at saturation. If there are no trials, the chart
+    contains a sentence with the reason instead of panels.
     """
     if trials.empty:
         return empty(title, captions.nothing(tables, "k6"))
@@ -117,8 +119,10 @@ def _spectrum_finding(frame: pd.DataFrame, trials: pd.DataFrame) -> str:
     """Return a title that compares the fastest and the slowest server.
 
     The servers are compared at the highest percentile of `TICKS` that all lines reach. If there are
-    several loads, the title gives the range of the ratios between the slowest and the fastest
-    server. Return an empty text if a line does not reach any percentile of `TICKS`.
+    several loads, the slowest server's response time is divided by the fastest server's under each
+    load, and the title gives the lowest and the highest of these ratios. If there is only one line,
+    the title gives its value. Return an empty text if a line does not reach any percentile of
+    `TICKS`.
     """
     known = frame.dropna(subset="y")
     reach = float(known.groupby(["panel", "server"])["x"].max().min()) if len(known) else 0.0
@@ -174,7 +178,7 @@ def _spectrum_axes(ax: Axes, chart: Chart, panel: str) -> None:
 
 
 def _percentile(x: float) -> str:
-    """Return the percentile at the position x of the x axis as text: 99.9 for x = 1000."""
+    """Return the percentile at the position `x` of the x axis, for example `99.9` for x = 1000."""
     return f"{100 - 100 / x:.10g}"
 
 
@@ -216,7 +220,7 @@ def density_of(trials: pd.DataFrame, latency: pd.DataFrame, width: float) -> pd.
 
 @chart("latency-density", notebook="report", table=captions.BY_LOAD)
 def density(tables: Tables) -> Chart:
-    """Return the chart of latency densities: a ridge for each server, with its median."""
+    """Return the chart of latency densities, with a ridge and a median for each server."""
     trials = ratios.compared(tables, tables.timed("k6"))
     ridges_of = []
     for cell in cells(tables, trials):
@@ -344,10 +348,11 @@ def _rates_by_slice(
 
 
 def _pace_finding(frame: pd.DataFrame) -> str:
-    """Return a title that says which server slows down during the load, or that no server does.
+    """Return a title that says which server slows down most, or that no server slows down.
 
-    The rate in the last third of each slice (or of the whole load) is compared with the rate in the
-    middle third. Return an empty text if there are too few points.
+    The rate in the last third of each slice is compared with the rate in the middle third. If the
+    load has no slices, the thirds are those of the whole load. Return an empty text if there are
+    too few points.
     """
     known = frame.dropna(subset="y")
     if known.empty:

@@ -36,16 +36,16 @@ NEW_CONNECTIONS = "Close: a new connection for each request."
 
 @chart("wrk-requests", notebook="report", table=captions.BY_LOAD)
 def requests(tables: Tables) -> Chart:
-    """Return the chart of requests/s by connections.
+    """Return the chart of requests/s by number of connections.
 
-    A point is hollow and pale if, in at least one trial, the server was not the limit.
+    A point is hollow and pale if its rates must not be ranked (see `ranks_by_throughput`).
     """
     y = Axis("requests/s", "requests per second", "/s")
     key = (
-        "Filled: the server was the limit in every repeat, so its rates can be ranked. Hollow, "
-        "pale: it was not."
+        "Filled: the rates can be ranked, because in every trial the limit was the server, or a "
+        "single connection on awake CPUs. Hollow, pale: they cannot be ranked."
     )
-    pale = "Pale points must not be ranked: in at least one trial, the server was not the limit."
+    pale = "Pale points must not be ranked: in at least one trial, something else was the limit."
     return _matrix(
         tables,
         "requests per second",
@@ -59,7 +59,7 @@ def requests(tables: Tables) -> Chart:
 
 @chart("wrk-cpu-per-request", notebook="report", table=captions.BY_LOAD)
 def cpu_per_request(tables: Tables) -> Chart:
-    """Return the chart of the server's CPU milliseconds per request by connections."""
+    """Return the chart of the server's CPU time per request in ms, by number of connections."""
     y = Axis("CPU ms per request", "CPU ms per request", " ms")
     lowest = extreme(CONNECTIONS, y, "lowest cost", lowest=True)
     return _matrix(tables, "CPU per request", CPU_PER_REQUEST, y, lowest)
@@ -76,8 +76,9 @@ def _matrix(
 ) -> Chart:
     """Return the chart of a quantity by number of connections.
 
-    `key` is the legend. If `pale` is given, points at which the server was not the limit are drawn
-    pale, and `pale` is the sentence that says what pale points mean.
+    `key` is the legend. If `pale` is given, points whose rates must not be ranked are drawn pale,
+    and `pale` is the sentence that says what pale points mean. If `pale` is empty, no point is
+    drawn pale.
     """
     finding = ratios.finding(tables, quantity, "wrk")
     solid = ranks_by_throughput if pale else lambda _: True
@@ -116,10 +117,10 @@ def _matrix(
 
 
 def _terms(trials: pd.DataFrame) -> list[str]:
-    """Return each trial's quotas in words.
+    """Return each trial's CPU quotas in words.
 
-    If idle CPUs slept in some trials and polled in other trials, the words for a trial in which
-    they slept also mention this.
+    If idle CPUs slept during some trials but polled during other trials, the words for a trial with
+    sleeping CPUs also say that idle CPUs slept.
     """
     is_mixed = trials["idle"].nunique() > 1
     rows = trials.assign(slices=math.nan).to_dict("records")
@@ -146,11 +147,11 @@ def _draw(chart: Chart, *, best_is_highest: bool) -> Figure:
 
 
 def _groups(frame: pd.DataFrame, *, best_is_highest: bool) -> list[DotGroup]:
-    """Return the rows of panels of which the chart consists.
+    """Return the chart's rows of panels, from top to bottom.
 
     Usually there is one row for each workload and number of connections, with a panel for each
     connection mode. If loads differ only in their terms, such as quotas, each of these loads needs
-    a row of its own.
+    a row of its own. Rows in which a panel is missing come first.
     """
     modes = [mode for mode in MODES if frame["mode"].eq(mode).any()]
     by_load = {

@@ -56,8 +56,8 @@ def peaks(tables: Tables) -> Chart:
     """Return the chart of each server's CPU peaks and CPU time per request at offered rates.
 
     There is a panel for each sweep. The panel shows only one of the sweep's rates (see
-    `_at_one_rate`). Loads on a share of a core are left out, because the quota limits the peaks
-    under these loads.
+    `_at_one_rate`). Loads with a CPU quota for the server are left out, because the quota limits
+    the peaks.
     """
     title = "CPU peaks at offered rates"
     trials = swept(tables)

@@ -60,7 +60,10 @@ def _endpoints(tables: Tables) -> pd.DataFrame:
 
 @chart("endpoints-latency", notebook="endpoints", needs=_has_endpoints, table="The answer")
 def latency(tables: Tables) -> Chart:
-    """Return the chart of each endpoint's percentiles, as medians of the trials."""
+    """Return the chart of the percentiles of each endpoint's response times.
+
+    Each value is the median of the percentile over the trials.
+    """
     found = _endpoints(tables)
     trials = tables.trials[tables.trials["trial_id"].isin(found["trial_id"])]
     title = "Response times by endpoint"
@@ -99,7 +102,11 @@ def latency(tables: Tables) -> Chart:
 
 
 def _distribution(cell: ServerLoad, found: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Yield the percentiles of the endpoints with the most requests in a cell."""
+    """Yield the points of the MOST_DRAWN endpoints that have the most requests in a cell.
+
+    The points of an endpoint are its percentiles. An endpoint without a known percentile is left
+    out.
+    """
     is_one = found["endpoint"] != OTHER_ENDPOINTS
     rows = found[found["trial_id"].isin(cell.trials["trial_id"]) & is_one]
     requests = rows.groupby("endpoint", sort=False)["requests"].sum()
@@ -239,7 +246,7 @@ def users_over_time(tables: Tables) -> Chart:
 
 
 def _failures(cell: ServerLoad, tables: Tables) -> pd.DataFrame:
-    """Return the share of a cell's requests that failed, in bins of at least one second."""
+    """Return the share of failed requests in a cell, in %, for each bin of one second or more."""
     rows = tables.throughput[tables.throughput["trial_id"].isin(cell.trials["trial_id"])]
     width_s = _bin_s(cell)
     bins = rows.groupby((rows["t_s"] // width_s).astype(int))[["requests", "failed"]].sum()
@@ -250,7 +257,7 @@ def _failures(cell: ServerLoad, tables: Tables) -> pd.DataFrame:
 
 
 def _users(cell: ServerLoad, users: pd.DataFrame) -> pd.DataFrame:
-    """Return the median number of users in a cell's trials, in bins of at least one second."""
+    """Return the median number of users in a cell's trials, for each bin of one second or more."""
     rows = users[users["trial_id"].isin(cell.trials["trial_id"]) & (users["t_s"] >= 0)]
     width_s = _bin_s(cell)
     bins = rows.groupby((rows["t_s"] // width_s).astype(int))["users"].median()

@@ -17,7 +17,7 @@ from runner.present.look import style
 
 LABEL_IN = 2.2  # width for the words to the left of the axis
 NOTE_IN = 2.3  # width for the words to the right of the axis
-ROW_IN = 0.16  # padding of a row beyond its text
+ROW_IN = 0.16  # height that a row has in addition to its text or marks
 MARK_IN = 0.16  # height of each mark
 DENSE_IN = 0.065  # maximum height of each mark in a dense row
 MOST_DENSE_IN = 0.8  # maximum height of all marks in a dense row together
@@ -31,11 +31,11 @@ TICKS = (
     (0.25, 0.5, 1.0, 2.0, 4.0),
     (0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 20.0),
 )
-"""Sets of ticks among which the axis chooses one set, from fine to coarse."""
+"""Sets of ticks, from fine to coarse. A figure uses one of these sets (see `style.log_axis`)."""
 TICK_IN = 0.45  # minimum distance between ticks
 NARROWEST = 1.06  # the axis extends at least to this ratio and its inverse
 WIDEST = 20.0  # the axis extends at most to this ratio and its inverse
-EDGE = 0.06  # share of the axis left free at both ends
+EDGE = 0.06  # free space at each end of the axis, as a share of the length that the values need
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class ForestRow:
     - `limit` is a ratio that is drawn as a vertical tick.
     - `floor` is a ratio (> 1) that is drawn as two dotted lines, at `floor` and at 1 / `floor`.
     - `said` replaces the note in the chart's description, unless `said` is empty.
-    - `dense` says that the row has many marks, so that they are drawn small.
+    - `dense` says that the marks are drawn small, because the row may have many marks.
 
     A value of NaN is not drawn.
     """

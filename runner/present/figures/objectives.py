@@ -30,7 +30,8 @@ from runner.present.look.palette import DOTS, pale
 def kept(tables: Tables) -> Chart:
     """Return the chart of the highest rate at which each server keeps each objective.
 
-    The chart also shows the bracket in which each search ended.
+    The chart also shows the bracket of each search. The bracket reaches from the highest rate that
+    kept the objective to the lowest rate that broke it.
     """
 
     def said(rows: pd.DataFrame) -> str:
@@ -94,9 +95,10 @@ def _curves(tables: Tables, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Yield the points of each server and objective.
 
     The first point has the series `median`. It shows the median of the searches, with the ends of
-    the median's interval as low and high. The point is solid if a lower and an upper bound of the
-    highest rate are known. Its row also contains the rate and the interval as texts. Then there is
-    a point of the series `search` for each search, with the bracket of the search as low and high.
+    the median's interval as low and high. The point is solid if both a lower and an upper bound of
+    the highest rate are known. The row of this point also contains the rate and the interval as
+    texts, and the reason if the upper bound is unknown. Then there is a point of the series
+    `search` for each search, with the ends of the search's bracket as low and high.
     """
     for cell, row in zip(cells(tables, tables.searches()), table.to_dict("records"), strict=True):
         known = row["kept_rps"] > 0 and math.isfinite(row["broken_rps"])

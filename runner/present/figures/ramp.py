@@ -189,8 +189,7 @@ def _curves(quantity: Quantity, shown: Sequence[ServerLoad], tables: Tables) -> 
 def _by_second(found: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
     """Return the mean of the points in each second, for each trial.
 
-    If bins are shorter than a second, a second is left out if fewer than half of its bins have
-    points.
+    A second may consist of several bins. It is left out if fewer than half of its bins have points.
     """
     width_s = seconds.bin_width(trials)
     fewest = 0.5 * seconds.SECOND_S / width_s

@@ -62,8 +62,9 @@ def ratios(tables: Tables) -> Chart:
 def _groups(known: pd.DataFrame, looks: dict[str, Identity]) -> dict[str, list[forest.ForestRow]]:
     """Return the rows of the figure, by the heading of the group to which they belong.
 
-    There is a group for each quantity and base. Its rows are sorted by the median ratio. A quantity
-    is left out if its rows do not fit into `MOST_ROWS`, unless it is the first quantity.
+    There is a group for each quantity and base. The rows of a group are sorted by their median
+    ratio. A quantity is left out if its rows would make more than `MOST_ROWS` rows, but the first
+    quantity that has ratios is never left out.
     """
     groups: dict[str, list[forest.ForestRow]] = {}
     for quantity in OF_THE_FIGURE:
@@ -83,7 +84,10 @@ def _groups(known: pd.DataFrame, looks: dict[str, Identity]) -> dict[str, list[f
 
 
 def _row(server: str, pairs: pd.DataFrame, look: Identity) -> forest.ForestRow:
-    """Return the row of a server, with a mark for each load and the range of ratios in words."""
+    """Return the row of a server, with a mark for each load and a note in words.
+
+    The note gives the range of the ratios or, if there is only one load, the ratio.
+    """
     marks = []
     for pair in pairs.sort_values("ratio").to_dict("records"):
         low, high = (

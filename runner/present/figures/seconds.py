@@ -37,9 +37,9 @@ The relative standard error of a count of 10 requests is 1/sqrt(10) = 32 %.
 SUSTAINED_SHARE = 0.98
 """A step's rate is sustained if at least this share of its requests succeeds during the step."""
 SPARE = 2.0
-"""A step counts as sustained even if this many further requests have not succeeded when it ends.
+"""A step is sustained even if the share `SUSTAINED_SHARE` is missed by this many requests.
 
-These requests may be under way at the end of the step.
+The reason is that these requests may still be under way when the step ends.
 """
 
 
@@ -119,9 +119,10 @@ def latency(trials: pd.DataFrame, tables: Tables, quantile: float) -> pd.DataFra
 
 
 def cpu(trials: pd.DataFrame, tables: Tables, subject: str) -> pd.DataFrame:
-    """Return the CPU use of `server`, `generator` or `database` in % of a core, by bin.
+    """Return the mean CPU use of a program in each bin, in % of a core.
 
-    The bins are as wide as `bin_width` returns.
+    `subject` is `server`, `generator` or `database`. The function `bin_width` gives the width of
+    the bins.
     """
     width = bin_width(trials)
     samples = tables.resources

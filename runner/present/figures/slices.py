@@ -43,8 +43,9 @@ class Part:
     def of(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Return the rows whose `t_s` is in this part of the load.
 
-        In the result, `t_s` is in seconds since the part began. The ends of the part are moved by
-        half a bin of the throughput table, so that rounded times fall into the right part.
+        In the result, `t_s` is in seconds since the part began. Both ends of the part are moved to
+        an earlier time by half a bin of the throughput table. Otherwise a rounding error in `t_s`
+        could put a row into the part before.
         """
         inside = rows["t_s"].between(self.begin_s - FINE_S / 2, self.end_s - FINE_S / 2, "left")
         return rows[inside].assign(t_s=rows["t_s"] - self.begin_s)
@@ -53,8 +54,9 @@ class Part:
 def parts_of(tables: Tables, trials: pd.DataFrame) -> list[Part]:
     """Return the parts of the trials: each slice, or the whole load of a trial without slices.
 
-    Disturbed slices, for which the table of slices has `kept` = False, have no part. In the other
-    tables of a run, the times of the remaining slices follow each other without pauses.
+    Disturbed slices, for which the table of slices has `kept` = False, are left out. The other
+    tables of a run leave out the time of these slices, too, so the remaining slices follow each
+    other without pauses there.
     """
     known = tables.slices()
     kept = known[known["kept"].astype(bool) & known["trial_id"].isin(trials["trial_id"])]

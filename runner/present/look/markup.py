@@ -68,7 +68,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph. `kind` is its class in the style sheet: `lead`, `note` or empty."""
+    """A paragraph. `kind` is the paragraph's class in the style sheet: `lead`, `note` or empty."""
 
     text: str
     kind: str = ""
@@ -240,9 +240,9 @@ def prose(text: str) -> Markup:
 
 
 def quantity(text: str) -> Markup:
-    """Return the text of a cell with a number as HTML that says where a line may break.
+    """Return the text of a table cell that contains a number, as HTML.
 
-    A line may break after the slash of a unit, but not inside an interval.
+    The HTML lets a line break after the slash of a unit, but not inside an interval.
     """
     broken = UNIT_SLASH.sub("/<wbr>", str(prose(text)))
     return Markup(INTERVAL.sub(r'<span class="whole">\g<0></span>', broken))  # noqa: S704 (escaped)

@@ -54,11 +54,11 @@ KNOWN = {
 }
 """The looks of known frameworks, by language and framework.
 
-The colours were found by a random search near the colours that were used before. Each colour has a
-contrast of at least 3 : 1 with the page. On light and on dark pages, any two colours differ by at
-least 18 in CIELAB. This is also true for people without red cones or without green cones. For
-people without blue cones, any two colours differ by at least 16 (Machado, Oliveira and Fernandes
-2009).
+The colours were found by a random search. Each colour has a contrast of at least 3 : 1 with the
+background of the page. On light and on dark pages, any two colours differ by at least 18 in CIELAB.
+This is also true for people without red cones or without green cones. For people without blue
+cones, any two colours differ by at least 16. The colours that these people see are computed with
+the model of Machado, Oliveira and Fernandes (2009).
 """
 REFERENCE = Identity("#4D4D4D", "#BDBFC4", "x", DOTS)
 PROBE = Identity("#767676", "#97999D", "", (0, (3.2, 1.4)))
@@ -132,7 +132,7 @@ def pale(color: str, paper: str = WHITE) -> str:
 
 
 def tint(color: str) -> str:
-    """Mix a colour with white, so that dark text on it has a contrast of at least 4.5."""
+    """Return a colour mixed with white, so that dark text on it has a contrast of at least 4.5."""
     return to_hex(tuple(0.45 * np.array(to_rgb(color)) + 0.55))
 
 

@@ -52,7 +52,10 @@ BEHIND, GRID = (
     "#CFCFCF",
     "#E6E6E6",
 )
-"""Two colours: for what stands behind the data (other servers' lines, rules), and for the grid."""
+"""Two colours: for lines that are drawn behind the data, and for the grid.
+
+Lines behind the data are, for example, the lines of the other servers in a server's panel.
+"""
 HINTING = 1.03
 """Factor by which drawn text may be wider than computed, because letters start on whole pixels."""
 STEPS = ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))  # sets of ticks in a decade, finest first

@@ -49,8 +49,8 @@ def save_both(
     """Write a figure twice: as NAME.png and NAME.svg, and as NAME-dark.png and NAME-dark.svg.
 
     Afterwards, the figure itself has the dark colours. `looks` are the looks of the servers that
-    the figure may show. Raise LabError if the figure has a colour that is neither grey nor in
-    `looks`.
+    the figure may show. Raise LabError if the figure has a colour without a dark partner (see
+    `darken`).
     """
     light = style.save(figure, folder, name, provenance)
     darken(figure, looks)

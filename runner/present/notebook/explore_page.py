@@ -92,10 +92,10 @@ class ExplorePage(RunPage):
     def percentiles(
         self, rows: pd.DataFrame, by: Sequence[str], shares: Sequence[float] = (0.5, 0.95, 0.99)
     ) -> pd.DataFrame:
-        """Return percentiles of response times for each group of `rows`, which come from `latency`.
+        """Return percentiles of response times for groups of rows of the table `latency`.
 
-        Rows that are equal in the columns `by` form a group. The columns of the result are those of
-        `by`, `percentile` (such as p95), and `ms`.
+        Rows that are equal in all columns that `by` names form a group. The result has these
+        columns, the column `percentile` (such as p95), and the column `ms`.
         """
         found = []
         for key, alike in rows.groupby(list(by)):
@@ -132,7 +132,7 @@ class ExplorePage(RunPage):
         figure.set_layout_engine("constrained")
         if figure.legends:  # move the legend above the panels, so that panels fill a phone's width
             sns.move_legend(figure, "outside upper left", ncols=4, frameon=False, alignment="left")
-        figure.draw_without_rendering()  # lay the panels out, because ticks depend on their sizes
+        figure.draw_without_rendering()  # lay out the panels, because their sizes decide the ticks
         for ax, axis in product(figure.axes, "xy"):
             if getattr(ax, f"get_{axis}scale")() == "log":
                 style.log_axis(ax, axis)

@@ -46,7 +46,7 @@ AT_ONCE = min(2, len(os.sched_getaffinity(0)))
 
 @dataclass(frozen=True, eq=False)
 class _Idle:
-    """A kernel that has no notebook yet; `asked` is the id of the last request to this kernel."""
+    """A kernel without a notebook. `asked` is the id of the last request to this kernel."""
 
     kernel: KernelManager
     client: BlockingKernelClient
@@ -134,8 +134,8 @@ class _LockedFolder:
 def _new_folder() -> _LockedFolder:
     """Remove the folders of processes that were killed, and return a new, locked folder."""
     for left in Path(tempfile.gettempdir()).glob(f"{FOLDER}*"):
-        # Keep a folder that another process has locked or that another user owns. Such a folder
-        # raises an OSError.
+        # Keep a folder that another process has locked or that another user owns. Locking or
+        # removing such a folder raises an OSError, which is ignored here.
         with contextlib.suppress(OSError):
             os.close(_locked(left))
             shutil.rmtree(left)

@@ -33,7 +33,7 @@ from runner.present.notebook.kernels import QUIET, Kernels
 from runner.present.notebook.pages import COMPLETE
 from runner.store import RunFolder, figures_folder, lab_root, replacing, short_name
 
-# Papermill's log is not needed: if a kernel dies, a LabError reports it.
+# Papermill's log is not needed, because a LabError reports each error, such as a dead kernel.
 logging.getLogger("papermill").disabled = True
 LONGEST = ("report", "published")
 """The slowest notebooks. They start first, so that all kernels finish at about the same time."""
@@ -156,9 +156,10 @@ def figures_shown(executed: Path) -> list[str] | None:
 def export_html(executed: Path, html: Path, about: str = "") -> None:
     """Write an executed notebook as one HTML page, which is also readable on a phone.
 
-    The page shows no code, contains all its figures, and loads no other files. Its title ends with
-    `about` or, if `about` is empty, with the folder's name. A section is left out if its cells show
-    nothing: for example, the section on databases is left out for a run without a database.
+    The page shows no code, contains all its figures, and loads no other files. The page's title is
+    the first heading of the notebook, followed by `about`. If `about` is empty, the name of the
+    notebook's folder follows instead. A section is left out if its cells show nothing: for example,
+    the section on databases is left out for a run without a database.
     """
     notebook = nbformat.read(executed, as_version=4)
     notebook.cells = _shown(notebook.cells)

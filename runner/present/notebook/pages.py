@@ -39,7 +39,7 @@ T = TypeVar("T")
 COMPLETE = "lab_complete"
 """Key in the metadata of the last cell's output. If the key is there, the last cell has run."""
 PLAIN = (str, int, float, bool, list, tuple, dict, type(None))
-"""Types of variables that a user may have meant as a parameter of the notebook."""
+"""A variable of one of these types may be a misspelt parameter of the notebook."""
 
 
 @dataclass(eq=False)
@@ -62,7 +62,7 @@ class Page:
     """Function that shows a picture, or the output of `finish`, below the running cell."""
 
     def chart(self, name: str) -> Chart | None:
-        """Return the chart of a figure; its `frame` contains the points of the figure.
+        """Return the chart of a figure. The chart's `frame` contains the points of the figure.
 
         Return None if the run has no load that the figure could show. Raise LabError if there is no
         figure of this name.
@@ -207,7 +207,8 @@ class RunPage(Page):
                 f"In the trial {trial!r} the script and the probe sent different requests, which "
                 "cannot be compared: choose another trial."
             )
-        # A function that makes a figure is called with one of these values, chosen by its type.
+        # A function that makes a figure gets one of these values: the value of the type for which
+        # the function was registered.
         self.subjects: dict[type, Any] = {
             Tables: self.tables,
             Case: self.case,

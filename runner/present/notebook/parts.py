@@ -45,7 +45,7 @@ ELSEWHERE = (
 
 
 def loads(tables: Tables) -> Iterator[Block]:
-    """Yield tables with the mean of each load and server, notes on missing values, and findings."""
+    """Yield tables of means by load and server, notes on missing values, and findings."""
     sheets = []
     notes = list[str]()
     more = summary.of_own_api(tables)
@@ -206,8 +206,9 @@ def flame_graphs(tables: Tables) -> Iterator[Block]:
     """Yield flame graphs of each profiled load.
 
     The first flame graph of a load shows the difference between two servers. Then comes a flame
-    graph for each server. The load that the figure of kinds of work shows comes first, and its
-    flame graphs are unfolded. The flame graphs of all other loads are folded.
+    graph for each server. One of the loads is also shown by the figure of the kinds of work. This
+    load comes first, and its flame graphs are unfolded. The flame graphs of all other loads are
+    folded.
     """
     profiles = why_figures.profiles_of(tables)
     if profiles is None:
@@ -314,7 +315,11 @@ def failures(tables: Tables) -> Iterator[Block]:
 
 
 def verdicts(tables: Tables) -> Iterator[Block]:
-    """Yield a table with the count of each verdict, its meaning, and an example of its reason."""
+    """Yield a table with a row for each combination of verdict and tool.
+
+    A row contains the number of trials that have this verdict, the meaning of the verdict, and the
+    reason for the verdict in one of these trials.
+    """
     sealed = sealed_trials(tables.trials)
     if sealed.empty:
         yield Paragraph("No trial was sealed, so there is no verdict.")
@@ -391,10 +396,12 @@ def claims_answer(tables: Tables) -> Iterator[Block]:
 
 
 def _reason(judged: Judged) -> str:
-    """Return the measured and the claimed value of a claim, and the reason for its outcome.
+    """Return the reason for the outcome of a claim.
 
-    The remedy is left out if it is another run with the claim's load, because a paragraph below the
-    tables names this remedy.
+    If a ratio was measured for the claim, the measured and the claimed ratio come before the
+    reason, and the remedy of an undecided claim comes after it. If the claim cannot be judged, and
+    the remedy is another run with the claim's load, the remedy is left out, because a paragraph
+    below the tables names this remedy.
     """
     if (
         judged.claim.range_words

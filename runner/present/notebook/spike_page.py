@@ -231,7 +231,10 @@ class SpikePage(RunPage):
                 )
 
     def _in_spikes(self) -> Iterator[Block]:
-        """Yield the functions that ran in the spikes of each timeline of the run."""
+        """Yield, for each timeline of the run, the functions that ran in the server's CPU spikes.
+
+        A timeline is a load that perf recorded without a break.
+        """
         for timeline in timelines_of(self.tables):
             ran = what_ran(timeline)
             load = why_words.load_words(self.tables, timeline.load)

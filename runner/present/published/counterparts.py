@@ -164,7 +164,7 @@ def opened(connections: int, threads: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Counterpart:
-    """One server under one load of a run, which repeats a published number.
+    """A cell of a run (one server under one load) whose trials repeat a published measurement.
 
     `trials` are the server's trials under this load, including failed trials. The frame is empty if
     the run has no such trials. `others` are the other servers that ran under this load. `load` is
@@ -196,8 +196,8 @@ class Counterpart:
 def cell(trials: pd.DataFrame, server: str, sought: str) -> Counterpart:
     """Return a server's cell under one load, without trials that are left out of comparisons.
 
-    `trials` are the trials of all servers under the load. If there are none, the cell's load is
-    named by `sought`, which describes the load in words.
+    `trials` are the trials of all servers under the load. If the run has no such trials, the cell's
+    load is `sought`, which describes the missing load in words.
     """
     load = str(trials["load"].iloc[0]) if len(trials) else sought
     trials = trials[~trials["left_out"]]
@@ -222,8 +222,8 @@ def published_trials(tables: Tables, scenario: str = "") -> pd.DataFrame:
 
     Without `scenario`, return the trials that repeat any published scenario. Failed trials are
     included. Trials that are steps of a search, and trials of calibration servers, are left out.
-    The additional column `left_out` is the mask that `ratios.not_compared` returns. The frame is
-    cached, so callers must not change it.
+    The additional column `left_out` is True for trials that `ratios.not_compared` excludes from
+    comparisons. The frame is cached, so callers must not change the frame.
     """
     scenarios = [scenario] if scenario else WORKLOADS
     trials = tables.trials
@@ -254,8 +254,8 @@ def offered(tables: Tables, scenario: str) -> pd.DataFrame:
 def users(tables: Tables, scenario: str) -> pd.DataFrame:
     """Return the trials of a scenario in closed loops, with about as many users as published.
 
-    Of the loads that keep their connections, the load is chosen whose number of users is closest to
-    `USERS`.
+    Only loads that keep their connections are considered. The load whose number of users is closest
+    to `USERS` is chosen.
     """
     trials = closed(tables, scenario)
     return nearest(trials[trials["mode"] == "keepalive"], USERS)
@@ -274,8 +274,9 @@ LOADS = {
 }
 """The loads that an entry of claims.toml can name in its key `load`.
 
-Each load has the published scenario, the functions that choose its trials, and a description. The
-description is printed if the run has no trials of the load.
+The value of each load is a tuple: the published scenario, the functions that choose the load's
+trials, and a description of the load. If the run has no trials of the load, the description is
+printed.
 """
 
 

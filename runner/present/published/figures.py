@@ -130,7 +130,7 @@ def _noise(tables: Tables, go: Row, rust: Row) -> float:
 
 
 def _names(go: Row, rust: Row) -> tuple[str, str]:
-    """Return the words for the group of a published ratio, and for its row.
+    """Return two texts for a published ratio: the name of its group, and the name of its row.
 
     For GET /count, the sources publish one quantity at many numbers of connections. Therefore a row
     is named by its number of connections. For other requests, the sources publish many quantities

@@ -324,7 +324,7 @@ then the largest quotas.
 def _parts(
     tables: Tables, claim: Claim, asked: Comparison, stand_in: Mapping[str, str]
 ) -> list[ClaimPart]:
-    """Return the comparisons that an entry asks for, one for each load.
+    """Return the comparisons that an entry of claims.toml describes, one for each load.
 
     If a load ran under several conditions, its comparison is made under the best of these
     conditions (see `TERMS`). `stand_in` maps a published language to the framework that stands for
@@ -351,17 +351,18 @@ def _parts(
             candidates.append(_part(tables, claim, asked, load.label, a, b))
         found.append(min(candidates, key=lambda part: part.worth))
     # A claim about offered rates does not say which rates a run should offer. Therefore leave out
-    # the rates at which the servers cannot be compared, unless this is true of all rates.
+    # the rates at which the servers cannot be compared. But if the servers cannot be compared at
+    # any rate, keep all rates.
     return [part for part in found if asked.load.endswith(" offered") and part.serves] or found
 
 
 def _loads(tables: Tables, asked: Comparison, servers: Sequence[str]) -> list[LoadTrials]:
-    """Return the loads that an entry asks for.
+    """Return the loads that an entry of claims.toml describes.
 
-    If the entry names the load `count`, return a load for each pair of its modes and numbers of
-    connections. If it names `experiments` or `experiments-md5`, return a single load. If it names
-    any other load, return each load of this kind under which all `servers` ran. If there is no such
-    load, return one load, so that its cells say which server did not run.
+    If the entry names the load `count`, return a load for each combination of the entry's modes and
+    numbers of connections. If the entry names `experiments` or `experiments-md5`, return a single
+    load. If the entry names any other load, return each load of this kind under which all `servers`
+    ran. If there is no such load, return one load, so that its cells say which server did not run.
     """
     if asked.load == "count":
         pairs = product(asked.modes, asked.connections)
@@ -382,8 +383,9 @@ def _loads(tables: Tables, asked: Comparison, servers: Sequence[str]) -> list[Lo
     chosen = common or loads[:1]
     if not chosen:
         return [LoadTrials(sought, trials, sought)]
-    # Use `load_shape` as the label. It names the rate but not the request. Therefore two loads with
-    # different requests at the same rate have the same label, by which `_parts` finds such pairs.
+    # Use `load_shape` as the label, because a shape names the rate but not the request. So two
+    # loads with different requests at the same rate have the same label, by which `_parts` finds
+    # such a pair.
     return [LoadTrials(str(rows["load_shape"].iloc[0]), rows, sought) for rows in chosen]
 
 

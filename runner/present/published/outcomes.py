@@ -180,7 +180,7 @@ def rows() -> list[tuple[str, ...]]:
 
 
 def _claim_rows(claim: str, combine: Combine) -> list[tuple[str, ...]]:
-    """Return the rows of the rules that decide a claim from the outcomes of its comparisons."""
+    """Return the rows that say how a claim is decided by the outcomes of its comparisons."""
     *decisive, last = PRIORITIES[combine]
     conditions = dict.fromkeys(decisive, "one of them has this outcome")
     conditions[last] = "all of them have this outcome"

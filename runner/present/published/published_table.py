@@ -52,7 +52,7 @@ ABSENT = {
     **dict.fromkeys(QUANTILE_OF_METRIC, "too few requests in a trial for this percentile"),
     "cpu_peak": "the load was shorter than the window",
 }
-"""The reason why a cell has no number for a published metric although it has sealed trials."""
+"""The reason why a cell with sealed trials has no number for a published metric, by metric."""
 INTERVALS = (
     f"[ ]: 95 % interval of the mean, from {FEWEST_TRIALS} trials on. ( ): minimum to maximum of "
     "fewer, which claims nothing."

@@ -1,4 +1,4 @@
-"""Compute the values that claims compare, one for each trial, and numbers to explain obstacles."""
+"""Compute the values that claims compare, and give the reasons why cells cannot be compared."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def obstacle_numbers(tables: Tables, cell: Counterpart, found: Obstacle) -> str:
 def limit_numbers(tables: Tables, cell: Counterpart) -> str:
     """Return the numbers that show what limited a cell.
 
-    The text contains the number of trials with each verdict, and medians over the trials. Medians
-    are given of the CPU use of server and generator, of the response times that generator and probe
-    measured, of the response time according to Little's law, and of the share of time in which the
-    pool was exhausted. Values that are unknown are left out.
+    The text says how many trials have each verdict. Then it gives medians over the trials: the CPU
+    use of the server and of the generator, the response times that the generator and the probe
+    measured, and the share of time in which the pool was exhausted. For a closed load, it also
+    gives the response time that Little's law predicts. Values that are unknown are left out.
     """
     sealed = cell.sealed
     first = sealed.iloc[0]
@@ -129,6 +129,6 @@ TIMELINES = {
     catalogue.P90_UNSTEADINESS.name: Timeline(_P90, _unsteadiness),
     catalogue.CPU_UNSTEADINESS.name: Timeline(_CPU, _unsteadiness),
 }
-"""The computations of the quantities that have no column in the trials table, by quantity."""
+"""How to compute each quantity that has no column in the trials table, by the quantity's name."""
 CLAIM_QUANTITIES = {quantity.name: quantity for quantity in catalogue.OF_A_CLAIM}
 """The quantities that claims.toml can name, by name."""

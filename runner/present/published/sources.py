@@ -26,8 +26,8 @@ source measured.
 def title_of(source: str) -> str:
     """Return the title by which a post's links name a source.
 
-    The title is the beginning of the source's name in `ADDRESS_OF_SOURCE`. If the source is not
-    there, the title is the whole name.
+    The title is the key of `ADDRESS_OF_SOURCE` with which the source's name begins. If there is no
+    such key, the title is the whole name.
     """
     return next((begin for begin in ADDRESS_OF_SOURCE if source.startswith(begin)), source)
 

@@ -72,9 +72,10 @@ def no_failed_requests(tables: Tables) -> Outcome:
 def postgres_not_the_limit(tables: Tables) -> Outcome:
     """Judge the claim that PostgreSQL was not the limit when axum and gnet inserted rows.
 
-    The claim fails if the database was the limit in more than half of the trials of a cell. It
-    holds if the database was the limit in no trial, all limits are known, and PostgreSQL used less
-    than 90 % of its CPUs in every trial.
+    The claim fails if there is a cell with at least `FEWEST_TRIALS` trials in which the database
+    was the limit in more than half of the trials. The claim holds if the run has inserts of both
+    servers, the database was the limit in no trial, all limits are known, and PostgreSQL used less
+    than 90 % of its CPUs in every trial. Otherwise the run cannot judge the claim.
     """
     trials = counterparts.published_trials(tables, "postgres-insert")
     sealed = trials[is_sealed(trials) & trials["server"].isin(GNET_AND_AXUM)]

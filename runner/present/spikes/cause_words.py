@@ -11,7 +11,11 @@ from runner.present.spikes.hindrance import Hindrance, Hold
 from runner.present.spikes.view import View
 
 ONE_THREAD = 0.8
-"""A spike is attributed to one thread if this thread used at least this share of the CPU time."""
+"""A spike is attributed to one thread if this thread used at least this share of the CPU.
+
+The thread's mean CPU use during the spike is compared with the CPU use of the server in the spike's
+highest window.
+"""
 
 
 def cause_words(spike: Spike, found: Explanation) -> str:
@@ -39,9 +43,10 @@ def cause_words(spike: Spike, found: Explanation) -> str:
 
 
 def _in_one_thread(spike: Spike, found: Explanation) -> str:
-    """Return a clause that says that one thread used the CPU time of a spike.
+    """Return a clause that says that one thread used most of the CPU time of a spike.
 
-    Return an empty text if several threads used the CPU time, or if this is not known.
+    Return an empty text if no thread used as much as ONE_THREAD requires, or if the CPU use of the
+    threads is unknown.
     """
     peak_pct = spike.baseline_pct + spike.height_pct
     return ", in one thread" if found.busiest_thread_pct >= ONE_THREAD * peak_pct else ""

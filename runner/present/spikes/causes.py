@@ -50,7 +50,8 @@ class Explanation:
 
     - `accounted_ms` is the CPU time in ms that the cause accounts for. It is NaN if the cause is
       the server's own work, or unknown.
-    - `hindrance` is what held the server back, if the cause is that the server caught up.
+    - `hindrance` is what held the server back, if the cause is that the server caught up. For any
+      other cause it is None.
     - `cycles` is the number of garbage collections between the answers of GET /stats before and
       after the spike, and `pause_ms` is the pause time of these collections. Both are NaN if the
       server reports no garbage collector.
@@ -115,7 +116,7 @@ def explain(spike: Spike, around: Surroundings) -> Explanation:
 
 
 def _caught_up(spike: Spike, around: Surroundings) -> _Candidate:
-    """Return `CAUGHT_UP` as a possible cause, with the CPU time that the server had lost before.
+    """Return the candidate `CAUGHT_UP`, with the CPU time that the server lost before the spike.
 
     The CPU time is NaN if nothing held the server back before the spike.
     """
@@ -154,8 +155,9 @@ def _held_before(spike: Spike, around: Surroundings) -> Hindrance | None:
 def _missing_ms(spike: Spike, server: Track) -> float:
     """Return the CPU time, in ms, by which the server fell short of its baseline before the spike.
 
-    The shortfall is summed up from an instant to the start of the spike. Of all instants in the
-    last CATCHING_UP_S before the spike, the instant with the largest sum is chosen.
+    The shortfall is summed up from an instant to the start of the spike. This instant lies in the
+    last CATCHING_UP_S seconds before the spike, and is chosen so that the sum is largest. The sum
+    is 0 if the server did not fall short of its baseline.
     """
     windows = server.windows
     is_before = windows.end_s <= spike.start_s + ROUNDING_S

@@ -1,10 +1,10 @@
 """Find events during a trial, and test if CPU spikes coincide with them more often than by chance.
 
-An event is an interval of time. How exactly its start and end are known depends on the source.
-Throttling, steal, waiting, stops, context switches and CPU use are known for every window of the
-sampler. Garbage collections, the pool and accepted connections are known only from the server's GET
-/stats, which is requested at most five times a second. So it is known only that such an event lies
-somewhere between two answers.
+An event is an interval of time. How exactly the start and the end of an event are known depends on
+the source. Throttling, steal, waiting, stops, context switches and CPU use are known for every
+window of the sampler. Garbage collections, the pool and accepted connections are known only from
+the answers to GET /stats, which the lab requests from the server at most five times a second.
+Therefore it is known only that such an event lies somewhere between two answers.
 
 The test computes the share of spikes that overlap an event of one kind. Then it shifts the events
 against the spikes by 1, 2, ... windows, in a circle, and computes the same share for each shift.
@@ -235,7 +235,8 @@ def _hold(kind: Events, spikes: Sequence[Range], start: Floats, end: Floats) -> 
     if not len(start):
         return kind
     begin, finish = np.sort(kind.intervals, axis=0).T
-    # A window has an event if more events began before its end than ended before its start.
+    # A window contains an event if the number of events that began before the window's end is
+    # larger than the number of events that ended before the window's start.
     there = np.searchsorted(begin, end - ROUNDING_S) > np.searchsorted(
         finish, start + ROUNDING_S, side="right"
     )
@@ -245,8 +246,8 @@ def _hold(kind: Events, spikes: Sequence[Range], start: Floats, end: Floats) -> 
     covered = float(there.mean())
     together = int(overlaps[0])
     found = replace(kind, count=count, covered=covered, together=together, expected=expected)
-    # If each shift makes the same number of spikes overlap events, nothing can be tested. This
-    # happens if there are no spikes or no events, or if there are events all the time.
+    # If the same number of spikes overlap events at each shift, nothing can be tested. For example,
+    # this is the case if there are no spikes or no events, or if there are events all the time.
     if overlaps.min() == overlaps.max():
         return found
     return replace(
@@ -267,8 +268,8 @@ def by_shift(spikes: Sequence[Range], there: NDArray[np.bool_]) -> NDArray[np.in
     total = np.zeros(len(there), dtype=np.int64)
     for first, after in spikes:
         in_a_circle = np.pad(there, (0, after - first - 1), mode="wrap")
-        # Compute for each window whether a spike of this length would overlap an event if it began
-        # at the window.
+        # Compute for each window whether a spike of this length that began at the window would
+        # overlap an event.
         overlaps = np.any(sliding_window_view(in_a_circle, after - first), axis=1)
         total += overlaps[(first - shifts) % len(there)]
     return total

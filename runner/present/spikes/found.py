@@ -25,11 +25,12 @@ stretch that is longer than half of BASELINE_S, or longer than about a quarter o
 its own baseline, so it is not found.
 
 Chance: If single windows often exceed the limit, some of these windows are consecutive by chance.
-Suppose that windows exceed the limit independently of each other with probability q. Then n windows
-have n q (1 - q) stretches on average, from which q is estimated, and a stretch has L or more
-windows with probability q^(L-1). If there are not significantly more stretches of the minimum
-length than chance would cause (binomial test, P > CHANCE), the minimum length grows by one window.
-This is repeated until there are significantly more stretches, or until no stretch is left.
+Suppose that windows exceed the limit independently of each other with probability q. Then the mean
+number of stretches in n windows is n q (1 - q). From this formula and the observed number of
+stretches, q is estimated. A stretch has L or more windows with probability q^(L-1). If stretches
+that have at least the minimum length are not significantly more frequent than by chance (binomial
+test, P > CHANCE), the minimum length grows by one window. This is repeated until such stretches are
+significantly more frequent, or until no stretch is left.
 
 docs/method-evidence.md gives the rate of false spikes, which tests/present/spikes/test_spikes.py
 simulates.
@@ -249,12 +250,13 @@ def runs(above: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
 
 
 def beyond_chance(lengths: NDArray[np.int64], windows: int, fewest: int) -> int:
-    """Return the smallest length of a run, but at least `fewest`, that chance does not explain.
+    """Return the smallest length of a run, from `fewest` on, that chance does not explain.
 
-    A run consists of consecutive windows above the limit. Chance does not explain a length if
-    significantly more runs have at least this length than if each window exceeded the limit
-    independently of the others. `lengths` are the lengths of all runs, including runs of a single
-    window, and `windows` is the number of all windows.
+    A run consists of consecutive windows above the limit. Chance does not explain a length if the
+    number of runs with at least this length is significantly larger than expected. The expected
+    number is computed for windows that exceed the limit independently of each other. If chance
+    explains the lengths of all runs, return a length that no run has. `lengths` are the lengths of
+    all runs, including runs of a single window, and `windows` is the number of all windows.
     """
     often = (1 - math.sqrt(max(0.0, 1 - 4 * len(lengths) / windows))) / 2
     while long := int((lengths >= fewest).sum()):

@@ -24,7 +24,7 @@ PEAK_COLUMNS = (
 WINDOWS_S = {"peak_100ms_pct": 0.1, "peak_1s_pct": 1.0}
 """Lengths in seconds of the windows over which CPU use is averaged, by the column of the peak."""
 SHOWN = 10
-"""The table on the page shows at most this many rows. The file contains all rows."""
+"""The table on the page shows at most this many rows. The table's file contains all rows."""
 
 
 def peaks(tables: Tables) -> pd.DataFrame:
@@ -32,17 +32,17 @@ def peaks(tables: Tables) -> pd.DataFrame:
 
     Spikes come first, sorted by their height above the baseline. The first second of a load or
     slice is left out. Trials on a share of a core are left out, because the quota limits their
-    peaks. Servers that are there for calibration are left out, too.
+    peaks. Trials of calibration servers are left out, too.
 
     The columns are PEAK_COLUMNS:
 
-    - `at_s` says when the spike begins, in seconds since the load began. For a peak, it is the
-      start of the window of 0.1 s with the highest CPU use.
+    - `at_s` says when the spike begins, in seconds since the load began. For the peak of a trial
+      without a spike, `at_s` is the start of the window of 0.1 s with the highest CPU use.
     - `height_pct` is the height above the baseline. `peak_100ms_pct` and `peak_1s_pct` are the
       highest means over windows of 0.1 s and of 1 s that lie within the spike. If the spike is
       shorter than a window, the windows contain the spike instead. These values are in % of a core.
     - `cause` is the cause of a spike in words, and `meanwhile` names the events during the spike.
-      Both are empty for a peak.
+      Both are empty if the trial has no spike.
     """
     trials = sealed_trials(tables.trials)
     whole = trials[(trials["share"] == 1) & (trials["tier"] != CALIBRATION)]
@@ -107,7 +107,7 @@ def _of_spikes(samples: pd.DataFrame, found: Track, duration_s: float) -> Iterat
 
 
 def _baseline_at(found: Track, at_s: float) -> float:
-    """Return the baseline of the window that contains an instant; NaN if no window does."""
+    """Return the baseline of the window that contains `at_s`; NaN if no window contains it."""
     start_s, end_s, _ = found.windows
     within = found.baseline[(start_s <= at_s) & (end_s > at_s)]
     return float(within[0]) if len(within) else float("nan")

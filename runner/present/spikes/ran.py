@@ -1,9 +1,9 @@
-"""Find which functions a server ran in a CPU spike, but not around the spike.
+"""Find the function that took most of the additional CPU time in a server's CPU spike.
 
 The data come from a timeline, which is a load without a break. During this load, perf took 499
 samples per second of the server's CPU time. The spikes are found in the sampler's windows, as in
-any trial (found.py). A window belongs to the surroundings of a spike if its middle is at most
-BASELINE_S / 2 away from the middle of the spike, and if it is not in any spike.
+any trial (found.py). A window belongs to the surroundings of a spike if the middle of the window is
+at most BASELINE_S / 2 away from the middle of the spike, and if the window is not in any spike.
 
 A function's additional CPU time is its CPU time in the spike minus its usual CPU time. The usual
 CPU time is the function's CPU time in the surroundings, scaled to the length of the spike. The CPU
@@ -189,7 +189,8 @@ def _within(
 def _more_by(beside: _Beside, column: str) -> dict[str, float]:
     """Return the additional CPU time during a spike, in ms, for each value of `column`.
 
-    The time is additional to the CPU time in an equally long time around the spike.
+    This is the CPU time in the spike minus the CPU time in the surroundings, scaled to the length
+    of the spike.
     """
     inside_ms, around_ms = (
         each.groupby(column)["cpu_ms"].sum() for each in (beside.inside, beside.around)

@@ -88,7 +88,11 @@ def ran(tables: Tables) -> Chart:
 
 
 def _title(timeline: Timeline, spikes: Sequence[Ran]) -> str:
-    """Return the title of the chart. It names the function of a spike if a function stands out."""
+    """Return the title of the chart.
+
+    If the function of a spike stands out, the title names this function. Otherwise the title gives
+    the number of spikes.
+    """
     named = [each for each in spikes if each.function is not None and each.function.stands_out]
     if named:
         top = max(named, key=lambda each: each.more_ms)

@@ -30,9 +30,9 @@ MOST_SERVERS = 4
 def long_trials(tables: Tables) -> pd.DataFrame:
     """Return one trial of each server under the first long load at a constant offered rate.
 
-    The load gives each server whole cores, and it has no slices. Therefore a peak is due to the
-    server alone: no quota limits the peak, and no slice begins during the load. At most
-    MOST_SERVERS trials are returned. The frame is empty if the run has no such load.
+    Under this load each server may use whole cores, so that no quota of the lab limits a peak. The
+    load has no slices, so that no peak is due to the start of a slice. At most MOST_SERVERS trials
+    are returned. The frame is empty if the run has no such load.
     """
     sampled = tables.resources.loc[tables.resources["subject"] == "server", "trial_id"]
     trials = sealed_trials(tables.trials)

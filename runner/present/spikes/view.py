@@ -176,8 +176,8 @@ def survey(tables: Tables) -> pd.DataFrame:
     - `seconds` is the length of the part of the load in which spikes count. `spikes` is the number
       of counted spikes, and `spike_s` is the total length of these spikes in seconds.
     - `settling` is the number of spikes at the start of the load or of a slice.
-    - The columns OF_SPIKE describe the counted spike that is the most deviations above the
-      baseline. They are NaN if no spike was counted.
+    - The columns OF_SPIKE describe one counted spike: the spike whose height is the largest
+      multiple of the deviation. These columns are NaN if no spike was counted.
     - `gc_per_s` is the number of garbage collections per second. It is NaN if the server reports no
       garbage collector.
     """

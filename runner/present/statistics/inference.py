@@ -1,4 +1,4 @@
-"""Compute confidence intervals from trials: of medians, of two servers' ratio, of latency curves.
+"""Compute confidence intervals of medians, of ratios of two servers, and of latency curves.
 
 With too few trials there is no interval. A ratio's interval is a Student's t interval of
 logarithms. If both servers ran in the same blocks, the interval is computed from the differences
@@ -264,13 +264,13 @@ class Ratio:
         return 0.0 if distance > ROUNDING else 1.0
 
     def detectable(self, alpha: float = ALPHA, power: float = POWER) -> float:
-        """Return the smallest true ratio (> 1) that such a comparison would probably detect.
+        """Return the smallest true ratio (> 1) that a similar comparison would probably detect.
 
-        At this ratio, a comparison with the same number of trials and the same spread finds a
-        difference at level `alpha` with probability `power`. The computation uses the noncentral t
-        distribution, which the t statistic has if the true ratio is not 1 (Cohen 1988, Statistical
-        Power Analysis, 2nd ed., chapter 2). The chance of finding a difference in the wrong
-        direction is ignored.
+        If the true ratio has this size, a comparison with the same number of trials and the same
+        spread finds a difference at level `alpha` with probability `power`. The computation uses
+        the noncentral t distribution, which the t statistic has if the true ratio is not 1 (Cohen
+        1988, Statistical Power Analysis, 2nd ed., chapter 2). The chance of finding a difference in
+        the wrong direction is ignored.
         """
         critical = scipy.special.stdtrit(self.degrees, alpha / 2)
         noncentrality = scipy.special.nctdtrinc(self.degrees, 1 - power, -critical)

@@ -29,13 +29,14 @@ SEED = 20_261_121
 DRIFT_RESAMPLES = 1_999
 EXACT_BLOCKS = 14  # if there are at most this many blocks, all permutations are tried
 RESOLUTION = 10
-"""A permutation test is used only if this factor times its smallest p-value is at most `alpha`.
+"""The smallest p-value that a test can reach must be at most `alpha` divided by this factor.
 
-With n blocks the smallest possible p-value is 2^(1-n), which occurs if one server wins every block.
-Therefore five blocks cannot reach 5 %, and ten blocks cannot reach the 0.14 % that Holm's
-correction requires of the best of 36 pairs. With only a few more blocks, the test could reach the
-level, but only if a server wins almost every block, so it would have little power. The factor
-excludes these cases, too.
+Otherwise a t test is used instead of the permutation test or the Mann-Whitney test. With n blocks
+the smallest possible p-value of the permutation test is 2^(1-n), which occurs if one server wins
+every block. Therefore five blocks cannot reach 5 %, and ten blocks cannot reach the 0.14 % that
+Holm's correction requires of the best of 36 pairs. With only a few more blocks, the permutation
+test could reach the level, but only if a server wins almost every block, so this test would have
+little power. The factor excludes these cases, too.
 """
 MAGNITUDES = ((0.147, "negligible"), (0.33, "small"), (0.474, "medium"), (math.inf, "large"))
 """Upper bounds of the absolute value of Cliff's delta, each with the word for values below it.
@@ -192,9 +193,9 @@ def drift(order: ArrayLike, values: ArrayLike, cells: Iterable[Hashable]) -> Dri
     which the trials of each cell are shuffled. It is the share of all these orders in which rho is
     at least as far from 0 as in the observed order. `scipy.stats.spearmanr` is not used, because it
     assumes that residuals are independent. But the residuals of a cell depend on each other through
-    the cell's median: with three trials per cell, it would find a drift in 10 % of the steady runs
-    instead of in 5 %. `scipy.stats.permutation_test` is not used, because it would shuffle all
-    trials together instead of within cells.
+    the cell's median: with three trials per cell, `spearmanr` would find a drift in 10 % of the
+    steady runs instead of in 5 %. `scipy.stats.permutation_test` is not used, because it would
+    shuffle all trials together instead of within cells.
     """
     frame = pd.DataFrame({"order": order, "value": values, "cell": list(cells)})
     frame = frame[np.isfinite(frame["value"]) & (frame["value"] > 0)]
@@ -211,8 +212,8 @@ def drift(order: ArrayLike, values: ArrayLike, cells: Iterable[Hashable]) -> Dri
     if not norm:
         return None
     observed = float(at @ over)
-    # Each row is one shuffle: the indexes that belong to a cell have the residuals of this cell in
-    # random order.
+    # Each row of `shuffled` is one shuffle: at the positions of a cell's trials, the row has the
+    # residuals of the same cell in random order.
     places = frame.groupby("cell", sort=False).ngroup().to_numpy()
     keys = places + np.random.default_rng(SEED).random((DRIFT_RESAMPLES, at.size))
     shuffled = np.empty_like(keys)

@@ -138,9 +138,10 @@ def sliding_mean(
     """Return the ends of windows of `window_s` seconds, and the mean of a rate over each window.
 
     `t_s` are the ends of the sampled intervals in rising order, `dt_s` are the lengths of these
-    intervals, and `value` is the rate in each interval. A window ends at the end of each interval.
-    Its beginning need not be at the end of an interval, because the integral of the rate is
-    interpolated. Only windows that lie fully inside the samples are returned.
+    intervals, and `value` is the rate in each interval. For each interval there is a window that
+    ends at the end of this interval. A window may begin in the middle of another interval, because
+    the integral of the rate is interpolated. Windows that begin before the first interval are left
+    out.
 
     The rate is taken as constant within an interval. `scipy.integrate` is not used, because it
     would join the points by straight lines.

@@ -80,7 +80,7 @@ class Row:
 
 @dataclass(frozen=True)
 class _Followed:
-    """A quantity under a load, with the trials in which it has a value."""
+    """A quantity under a load, with the trials in which the quantity has a value."""
 
     load: str
     quantity: Quantity
@@ -110,7 +110,7 @@ def rows_of(tables: Tables, rule: Rule, *, ended: bool) -> tuple[Row, ...]:
 
 @dataclass(frozen=True)
 class Kept:
-    """The numbers of trials of the open load in which base and head kept an objective."""
+    """The number of trials of base, and of head, that kept an objective under the open load."""
 
     objective: str
     sessions: int
@@ -126,7 +126,7 @@ class Kept:
         This is the case if base keeps the objective in at least 90 % of its trials, and head in
         less than half of its trials. If head really kept the objective as often as base, this would
         happen in fewer than one of 700 runs with 6 sessions (binomial distribution). With fewer
-        sessions, the value is False.
+        than 6 sessions, the value is always False.
         """
         enough = self.sessions >= LATER_LOOKS[0]
         return enough and self.base >= 0.9 * 2 * self.sessions and self.head < self.sessions / 2
@@ -141,7 +141,11 @@ class Kept:
 
 
 def kept_of(tables: Tables, objective: Objective) -> Kept:
-    """Return the numbers of trials of the open load in which base and head kept an objective."""
+    """Count the trials of base and of head that kept an objective under the open load.
+
+    A trial keeps the objective if the percentile that the objective names is at most the limit of
+    the objective, and if the trial sustained the offered rate.
+    """
     trials = compared(tables, tables.trials)
     trials = trials[trials["load_model"].eq("open")]
     times_ms = trials[f"latency_{objective.percentile}_ms"]

@@ -26,7 +26,7 @@ INFORMATION = "–"
 
 @dataclass(frozen=True)
 class Compared:
-    """The result of a run of two commits: its rows, the names of the commits, and its settings."""
+    """The result of a run of two commits: the run's rows and settings, and the commits' names."""
 
     base: str
     head: str

@@ -421,7 +421,11 @@ def findings(found: RunComparison) -> list[str]:
 
 
 def provenance(found: RunComparison) -> list[str]:
-    """Return sentences that say what else changed between the runs, or did not change."""
+    """Return sentences that say which causes the differences between the runs may have.
+
+    For example, a sentence names the servers whose binary is the same in both runs, and another
+    sentence names the changes that users may have made on purpose.
+    """
     said = ["The ratios also include everything that changed on the machine between the two runs."]
     if found.imported:
         said.append(

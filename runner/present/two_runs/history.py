@@ -43,8 +43,8 @@ The loads and quantities without a panel are only in the table, which contains a
 class Change:
     """A lasting change of a quantity, which begins with run number `at`. Runs are counted from 1.
 
-    `ratio` is the mean from this run to the next change, divided by the mean from the previous
-    change to this run. `p` is the p-value of the change.
+    `ratio` is the mean of the runs from run `at` until the next change, divided by the mean of the
+    runs between the previous change and run `at`. `p` is the p-value of the change.
     """
 
     at: int

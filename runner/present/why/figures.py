@@ -57,9 +57,9 @@ def load_of_figure(profiles: Profiles) -> str:
 def first_sentences(tables: Tables, servers: Collection[str]) -> tuple[str, ...]:
     """Return a sentence that compares two servers, if the run profiled both `servers`.
 
-    Otherwise the sentence compares the most expensive server with the cheapest server. It names the
-    kinds of work for which one needs more or less CPU time per request. Return an empty tuple if
-    the run has no profiles.
+    Otherwise the sentence compares the most expensive server with the cheapest server. The sentence
+    names the kinds of work for which the more expensive server needs more, or less, CPU time per
+    request. Return an empty tuple if the run has no profiles of two servers under one load.
     """
     profiles = profiles_of(tables)
     if profiles is None:

@@ -100,9 +100,10 @@ def _box(placed: _Placed, y: float, width: float, of_two: bool) -> Box:
 def _label(frame: Frame, letters: int, of_two: bool) -> str:
     """Return the text of a box, with at most `letters` characters.
 
-    In a graph of a difference, the text consists of the difference and the frame's name. If they do
-    not fit together, only the sign of a significant difference is kept, and any other difference is
-    left out. A number is never cut off, because half of a number would mislead.
+    In a graph of one server, the text is the frame's name. In a graph of a difference, the text
+    consists of the difference and the frame's name. If the box is too narrow for both, a
+    significant difference is shortened to its sign, and any other difference is left out. A name
+    that is too long is cut off. A number is never cut off, because half of a number would mislead.
     """
     words = frame.name
     if of_two:

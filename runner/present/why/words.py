@@ -178,7 +178,10 @@ class _Part:
     """A kind of work in which two servers differ significantly."""
 
     more_us: float
-    """How many µs per request the more expensive server needs more than the other."""
+    """Additional CPU time of the more expensive server for this kind of work, in µs per request.
+
+    The value is negative if the more expensive server needs less CPU time for this kind of work.
+    """
     where: str
     """The kind of work in words, such as `in HTTP`."""
 
@@ -243,11 +246,11 @@ def sentences(profiles: Profiles, load: str) -> list[str]:
 
 
 def first_sentence(profiles: Profiles, load: str, servers: Collection[str]) -> str:
-    """Return a sentence that compares two servers, or an empty text if there are not two.
+    """Return a sentence that compares the CPU time per request of two servers under a load.
 
     If `servers` names two servers that were profiled under the load, these two are compared.
-    Otherwise the server with the highest CPU time per request is compared with the server with the
-    lowest.
+    Otherwise the most expensive server is compared with the cheapest server. Return an empty text
+    if fewer than two servers were profiled under the load.
     """
     found = _pair_or_all(_compared(profiles, load), servers)
     return shares_words(found[-1].less(found[0])) if len(found) > 1 else ""
@@ -256,8 +259,8 @@ def first_sentence(profiles: Profiles, load: str, servers: Collection[str]) -> s
 def reason(profiles: Profiles, load: str, servers: Collection[str] = ()) -> str:
     """Return the sentence of `first_sentence`, or an empty text if the sentence gives no reason.
 
-    It gives no reason if the two servers do not differ significantly in total, or in any kind of
-    work.
+    The sentence gives no reason if the total CPU times of the two servers do not differ
+    significantly, or if no kind of work differs significantly between the two servers.
     """
     found = _pair_or_all(_compared(profiles, load), servers)
     apart = _Apart.of(found[-1].less(found[0])) if len(found) > 1 else None
@@ -266,7 +269,10 @@ def reason(profiles: Profiles, load: str, servers: Collection[str] = ()) -> str:
 
 
 def _pair_or_all(found: list[ServerProfile], servers: Collection[str]) -> list[ServerProfile]:
-    """Return the profiles of the two servers named by `servers`; return all if one is missing."""
+    """Return the profiles of the servers in `servers`.
+
+    Return all profiles in `found` if `found` does not contain exactly two of these servers.
+    """
     named = [each for each in found if each.server in servers]
     return named if len(named) == 2 else found
 

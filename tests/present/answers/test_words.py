@@ -1,7 +1,7 @@
 """Tests of the words with which the lab prints the numbers of a run.
 
-They say how many requests failed, which percentiles the number of requests allows, why a limit is
-unknown, and what the probe saw as a second witness.
+These words say how many requests failed, which percentiles the number of requests allows, why a
+limit is unknown, and what the probe measured as a second client.
 """
 
 import json

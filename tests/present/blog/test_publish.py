@@ -194,7 +194,11 @@ def test_the_card_has_the_size_that_sites_ask_for(bundle, page):
 
 MOST_WORDS = 1150
 OF_CAPTIONS = 50
-"""Number of words that a post without figures must leave for its captions."""
+"""Number of words that the captions of a post's figures may have.
+
+A post that is made without figures has no captions, so the limit for its words is MOST_WORDS minus
+this number.
+"""
 MOST_BYTES = 1_500_000
 
 

@@ -313,7 +313,7 @@ def test_the_highest_rate_of_each_server_is_bracketed(tables: Tables) -> None:
         limits = [synthetic_rates.limit(server, block) for block in range(1, 7)]
         row = table.loc[server]
         # Seven bisections of 250 to 16,000 requests/s leave a bracket whose ends differ by a factor
-        # of (16,000 / 250) ** (1 / 128), which is 3.3 %.
+        # of (16,000 / 250) ** (1 / 2 ** 7) = 1.033.
         assert row["kept_rps"] <= np.median(limits) < row["broken_rps"] <= row["kept_rps"] * 1.04
         assert row["low_rps"] <= min(limits) and max(limits) < row["high_rps"]
         assert row["confidence"] == pytest.approx(1 - 2 / 2**6) and row["limit"] == "server"

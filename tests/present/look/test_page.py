@@ -1,4 +1,4 @@
-"""Tests of what pages and posts are made of.
+"""Tests of the parts of which pages and posts consist, and of posts about several kinds of run.
 
 Tables must be accessible to screen readers, Markdown must show texts unchanged, and headings
 without content must be left out.

@@ -57,7 +57,7 @@ def make_pages(folder: Path) -> None:
     shutil.copytree(ROOT / "data" / "sample", lab / "data" / "sample")
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as beside:
         patch.setenv("BENCH_ROOT", str(lab))
-        # The kernels of the report are separate processes, so this really runs at the same time.
+        # The kernels of the report are other processes, so both tasks really run at the same time.
         report = beside.submit(build_report, find_run("sample"))
         publish(find_run("sample"), lab / "bundle", print)
         report.result()

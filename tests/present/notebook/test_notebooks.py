@@ -223,7 +223,8 @@ def test_build_report_of_a_run_with_a_database(in_lab):
 def test_kernels_that_have_just_worked_end_without_a_word(capfd):
     """A kernel that is ended while it makes an empty namespace prints no traceback.
 
-    Before this was repaired, every third report printed a traceback.
+    A kernel makes an empty namespace when a notebook has ended, so that it forgets the notebook's
+    variables. The test ends kernels at this moment.
     """
     for _ in range(3):
         with Kernels(1) as kernels, kernels.one() as kernel:

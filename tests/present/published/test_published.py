@@ -682,9 +682,10 @@ def decisions(claim: str, centres: tuple[float, ...], campaigns: int = 2000) -> 
 
 @pytest.mark.long
 def test_a_claim_on_its_border_is_seldom_decided_wrongly() -> None:
-    """A claim that is just true is rarely found false, and a claim that is just false rarely true.
+    """A claim near its border gets the wrong outcome in at most about one of twenty campaigns.
 
-    This happens in at most about one of twenty campaigns.
+    A claim that is just true must rarely be found false, and a claim that is just false must rarely
+    be found true.
     """
     border = math.log(1.02)
     assert decisions("percentiles-alike", (border,) * 3)[FAILS] <= 0.06, (

@@ -570,8 +570,8 @@ def test_the_figure_of_any_trial_can_be_read():
 def test_the_synthetic_run_of_other_tests_is_read_too(tmp_path):
     """The spike in the synthetic run of other tests is found, too.
 
-    The tables of this run have no columns of /stats and no rows of the host. They have one burst of
-    a second.
+    In this run the server has one burst of CPU use, which lasts one second. The run's tables have
+    no columns with values of /stats, and no rows about the host.
     """
     other = read(synthetic_run.build(tmp_path, trials=1))
     shown = view(other, most_pronounced(survey(other)), "")

@@ -1,6 +1,6 @@
 """Tests of how often `bench ab` is wrong, with noise that is drawn from real sessions.
 
-They use the program benchmarks/false_alarms.py.
+The tests call functions of the program benchmarks/false_alarms.py.
 """
 
 import runpy

@@ -63,7 +63,7 @@ def test_the_page_says_what_the_terminal_says(in_lab, found, bench, tmp_path):
     for sentence in (
         *(LOAD, "nginx: wrk-matrix, close, 1 connection Only in one", "detectable"),
         "so their differences are due to something else: axum.",
-        # the five are axum's rates under the closed loads with 10 to 1000 connections
+        # the five regressions are axum's rates under closed loads with 10 to 1000 connections
         "whole interval is worse by more than 10 %): 5.",
     ):
         assert sentence in text

@@ -206,9 +206,10 @@ def test_names_are_legible_on_every_colour(look):
 
 
 def test_the_files_of_others_are_those_of_the_registry():
-    """Each file from another project is unchanged, and its licence is listed.
+    """Each file from another project is unchanged, and the project's licence is listed.
 
-    Its hash must be that of the file in the package registry, which origins.toml records.
+    A file is unchanged if it has the hash that origins.toml records. This is the hash of the file
+    in the package registry.
     """
     folder = Path(markup.__file__).with_name("viewer")
     files = tomllib.loads((folder / "origins.toml").read_text())["file"]

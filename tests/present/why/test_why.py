@@ -94,8 +94,9 @@ def test_equal_servers_are_too_close_to_tell():
 def test_noise_excludes_zero_in_one_of_twenty():
     """If a difference is only noise, it is called sure in at most about one of twenty cases.
 
-    The test draws 2000 differences over six slices. This is the rate of a single category: there is
-    no correction for several categories.
+    The test draws 2000 differences, each over six slices. One of twenty is the rate for a single
+    category. With several categories, some difference is called sure more often, because the lab
+    makes no correction for several categories.
     """
     random = np.random.default_rng(7)
     slices = random.poisson(40, size=(2000, 6)) - random.poisson(40, size=(2000, 6))

@@ -1,6 +1,7 @@
-// node's own HTTP server, for tests. Run it as `node foreign_server.js PORT DELAY_MS MOST`. Every answer takes DELAY_MS.
-// A connection serves at most MOST requests, or any number if MOST is 0. `/seen` lists the requests so far: time (ms since
-// the epoch), number of the connection, and client (User-Agent).
+// The HTTP server of Node.js, for tests. Run it as `node foreign_server.js PORT DELAY_MS MOST`.
+// Each answer takes DELAY_MS milliseconds. A connection serves at most MOST requests, or any number
+// of requests if MOST is 0. GET /seen returns a list with an entry for each request so far: its time
+// (ms since the epoch), the number of its connection, and its client (the header User-Agent).
 const http = require('http');
 
 const [port, delay, most] = process.argv.slice(2).map(Number);
