@@ -230,7 +230,8 @@ def _at_begin(t_s: Floats, values: Floats, begin_s: float) -> float:
     the value of the sample after.
 
     If there is no sample before, the rate of the time after is continued back to the beginning. At
-    the end of a window, where time runs backwards, this concerns a process that ended with the load.
+    the end of a window, for which time runs backwards, a process that ended with the load is such a
+    case.
     If the samples do not show a rate, the value is interpolated.
     """
     before = int(np.searchsorted(t_s, begin_s, side="right")) - 1
