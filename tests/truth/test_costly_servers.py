@@ -224,6 +224,11 @@ def known(found: Ratio, truth):
 
 @pytest.mark.parametrize("pair", PAIRS_MS)
 def test_a_ratio_of_costs_of_2_comes_back_on_a_quota(root, pair):
+    """Two servers that burn a known CPU time per request do work in the ratio of these times.
+
+    The kernel counts the CPU time of a process in /proc, too, from before to after each slice. The
+    CPU time that the sampler saw within the slices must be the same to 1 %.
+    """
     costs_ms = dict(zip(("cheap", "dear"), PAIRS_MS[pair], strict=True))
     loads = campaign(
         list(costs_ms),
@@ -244,6 +249,9 @@ def test_a_ratio_of_costs_of_2_comes_back_on_a_quota(root, pair):
     found = ratio(rates["cheap"], rates["dear"])
     assert known(found, RATIO), found
     assert found.high / found.low < 1.25
+    counted_ms = trials["server_user_ms_per_request"] + trials["server_system_ms_per_request"]
+    shares = trials["server_cpu_ms_per_request"] / counted_ms
+    assert shares.mean() == pytest.approx(1, abs=0.01)
 
 
 def test_the_ratio_of_two_urls_is_that_of_their_costs(root):
