@@ -139,9 +139,9 @@ chaos: setup ## Disturb a hundred campaigns by random faults at random moments, 
 	@PYTHONPATH=benchmarks:. $(BIN)/python -m chaos
 
 .PHONY: sample
-sample: setup ## Measure the committed runs data/sample (claims), data/all (all) and data/seeds (seeds) again (four hours)
+sample: setup ## Measure the committed runs data/sample (claims), data/all, data/seeds and data/engines again (four hours)
 	@set -e; $(BIN)/bench run claims --repeats 20 --until decided --budget 2h; $(BIN)/bench export latest --out data/sample; \
-	  for run in all seeds; do $(BIN)/bench run $$run; $(BIN)/bench export latest --out data/$$run; done; for run in sample all seeds; do $(BIN)/bench report $$run; done
+	  for run in all seeds engines; do $(BIN)/bench run $$run; $(BIN)/bench export latest --out data/$$run; done; for run in sample all seeds engines; do $(BIN)/bench report $$run; done
 
 .PHONY: dist
 dist: setup ## Build wheel, sdist and bill of materials (CycloneDX) into dist/; the version is the last tag's

@@ -63,7 +63,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 The ids are names of folders, so the pattern permits no path that leads out of the parent folder.
 """
-LEFT_OUT = ("all", "seeds")
+LEFT_OUT = ("all", "seeds", "engines")
 """Committed runs that a wheel does not contain."""
 OWNER = ".owner"
 """Name of a file with the pid of the process that is filling a run's folder.

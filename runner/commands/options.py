@@ -67,8 +67,8 @@ Run = Annotated[
     str,
     typer.Argument(
         help=(
-            "A run's id or path, `latest`, or a committed run (`sample`, `all`, `seeds`). A file "
-            "that k6 wrote by --out is imported first."
+            "A run's id or path, `latest`, or a committed run (`sample`, `all`, `seeds`, "
+            "`engines`). A file that k6 wrote by --out is imported first."
         )
     ),
 ]

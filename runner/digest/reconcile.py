@@ -409,7 +409,9 @@ def database_checks(sent: Sent, measurement: Measurement) -> tuple[Check, ...]:
         f"error, and {sent.lost} were not answered"
     )
     ok = sent.ok <= rows <= sent.ok + surplus
-    return (Invariant.ROWS.check(ok, f"{said} (at most {sent.at_once} at once)"),)
+    return (
+        Invariant.ROWS.check(ok, f"{said} (at most {sent.at_once} could be under way at once)"),
+    )
 
 
 def kept_packets(measurement: Measurement) -> Check:
@@ -516,7 +518,7 @@ def begun_together(measurement: Measurement, walls_ns: Sequence[tuple[int, int]]
     apart_ms = (max(begins) - min(begins)) / 1e6
     detail = (
         f"the generators began within {apart_ms:.1f} ms of each other, and loaded together for "
-        f"{100 * common / longest:.0f} % of the time"
+        f"{100 * common / longest:.0f} % of the longest generator's time"
     )
     ok = common >= TOGETHER * longest or longest - common <= APART_NS
     return Invariant.LOADED_TOGETHER.check(ok, detail)
@@ -534,10 +536,8 @@ def answered_all_along(cell: Cell, parts: Sequence[tuple[float, float, int]]) ->
     if cell.mode != "keepalive" or len(parts) < 2:
         return ()
     under_way = [rate * mean_s / connections for rate, mean_s, connections in parts]
-    detail = (
-        ", ".join(f"{100 * share:.0f} %" for share in under_way)
-        + " of their connections had a request under way"
-    )
+    shares = ", ".join(f"{100 * share:.0f} %" for share in under_way)
+    detail = f"share of each generator's connections with a request under way: {shares}"
     return (Invariant.ANSWERED_ALL_ALONG.check(min(under_way) >= UNDER_WAY, detail),)
 
 
@@ -557,7 +557,9 @@ def between(measurement: Measurement) -> tuple[Check, ...]:
     silent_s = hosts.silent_ns / 1e9
     return (
         Invariant.CLOCKS_TOGETHER.check(ok, detail),
-        Invariant.HOSTS_SPOKE.check(silent_s <= SILENT_S, f"{silent_s:.1f} s"),
+        Invariant.HOSTS_SPOKE.check(
+            silent_s <= SILENT_S, f"the longest silence of a host was {silent_s:.1f} s"
+        ),
     )
 
 

@@ -74,7 +74,7 @@ def undo_backfill(reported: Histogram, interval_us: int) -> Histogram:
         return reported
     if (values // interval_us).sum() > MOST_STEPS:
         raise LabError(
-            "wrk's histogram cannot be corrected, because no load produces this number of values.",
+            "wrk's histogram has more values than any load produces, so it cannot be corrected.",
             exit_code=1,
         )
     data = np.zeros(int(values[-1]) + 1, dtype=np.int64)

@@ -264,7 +264,8 @@ def examine_calibration(
         for one in sorted(found.ceilings, key=lambda one: one.rps)
     }
     said = "; ".join(
-        f"{c.tool} {c.load_model} {c.mode} at {c.connections}: {c.in_words}" for c in best.values()
+        f"{c.tool} {c.load_model} {c.mode} at {c.connections} connections: {c.in_words}"
+        for c in best.values()
     )
     return Diagnosis(
         "ceilings",

@@ -142,7 +142,7 @@ class Fleet:
         self.transfer = self._measured_transfer()
         self.idle = FleetIdle(places)
         self.engine = DockerEngine(
-            self.server, self.database, ledger, "the hosts file names its engines"
+            self.server, self.database, ledger, "the hosts file names the engine of each host"
         )
         self._taken: int | None = None
         """Number of CPUs that the server and its database use on the server's host.

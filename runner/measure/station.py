@@ -300,7 +300,7 @@ def answer(station: Station, line: str) -> str:
         found = {"error": str(error)}
     except TimeoutError:
         waited_s = station.transfer_limit_s
-        found = {"error": f"No data came from the other host, or reached it, for {waited_s:g} s."}
+        found = {"error": f"No data could be exchanged with the other host for {waited_s:g} s."}
     except (OSError, AttributeError, KeyError, TypeError, ValueError, AssertionError) as error:
         found = {"error": f"{type(error).__name__}: {error}."}
     return json.dumps({"id": number, **found}, default=vars)

@@ -220,7 +220,7 @@ def _unfit(url: str, tls: Tls, error: ssl.SSLCertVerificationError) -> LabError:
         )
     remedy = "give its certificate authority by --ca FILE"
     if tls.ca is not None:
-        remedy = f"give another file than {tls.ca} by --ca, one that has its certificate authority"
+        remedy = f"give by --ca a file with the server's certificate authority, instead of {tls.ca}"
     return LabError(
         f"The certificate of {url} is not trusted ({error.verify_message}): {remedy}, or {anyway}."
     )

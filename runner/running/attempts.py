@@ -370,8 +370,8 @@ def _full_disk(run: RunFolder, sites: Sites) -> str | None:
     full = next(
         (whose for whose, room in rooms.items() if room is not None and room < FULL_BYTES), None
     )
-    remedy = ", or set TMPDIR to a folder elsewhere" if full == "temporary files" else ""
-    return f"The disk of {full} is full: free some of it{remedy}." if full else None
+    remedy = ", or set TMPDIR to a folder on another disk" if full == "temporary files" else ""
+    return f"The disk of {full} is full: free some space{remedy}." if full else None
 
 
 def _verdict(digest: Digest | None) -> RecordedVerdict:

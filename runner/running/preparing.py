@@ -150,11 +150,11 @@ def _require_containers(opened: Lab, campaign: Campaign) -> None:
         return
     compares = f"The campaign {campaign.name!r} compares containers with plain processes"
     if opened.fleet is not None:
-        raise LabError(f"{compares}, which the lab can start on this machine only: omit --hosts.")
+        raise LabError(f"{compares}. The lab can start both only on this machine: omit --hosts.")
     if opened.engine.name != "docker":
         raise LabError(
-            f"{compares}, and this run has no Docker engine ({opened.engine.reason}): start one, "
-            "and omit --engine process."
+            f"{compares}, but this run has no Docker engine ({opened.engine.reason}): start a "
+            "Docker engine, and omit --engine process."
         )
 
 

@@ -600,7 +600,7 @@ def remarks_on_process(
     if not quota.known:
         more = "another CPU quota" if quota.cores is not None else "a CPU quota"
         said = f"Whether {more} limits the server at {api.url} is not known"
-        yield f"{said}, because some of its control groups cannot be read."
+        yield f"{said}, because some of the server's control groups cannot be read."
 
 
 def _remarks_on_script(apis: Sequence[UserApi], script: Script) -> Iterator[str]:

@@ -438,7 +438,7 @@ def test_times_with_units(text: str) -> None:
 # --- our own trials -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("run", ["sample", "all", "seeds"])
+@pytest.mark.parametrize("run", ["sample", "all", "seeds", "engines"])
 def test_the_laws_are_kept_by_the_committed_runs(run: str) -> None:
     rows = rows_of(read_tables(RunFolder(ROOT / "data" / run)))
     done = audit(rows)

@@ -266,7 +266,7 @@ def test_every_invariant_is_asked_and_no_check_is_made_past_the_table():
     assert makers == {"invariants.py"}
 
 
-@pytest.mark.parametrize("run", ["sample", "all", "seeds"])
+@pytest.mark.parametrize("run", ["sample", "all", "seeds", "engines"])
 def test_a_stored_check_is_in_the_table_for_its_generator(run):
     tools = {}
     for invariant in Invariant:

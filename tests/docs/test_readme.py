@@ -62,7 +62,21 @@ def test_the_table_of_the_published_size_is_that_of_its_run():
     assert "\n".join(rows) in COMMITTED_RUNS.read_text()
 
 
-@pytest.mark.parametrize("run", ["sample", "all", "seeds"])
+def test_the_table_of_containers_is_that_of_its_run():
+    """The page has the ratios of axum in a container and as a process, as the report has them."""
+    pairs = ratios.frame(tables_of("engines"))
+    pairs = pairs[pairs["base"].eq("axum-process") & pairs["server"].eq("axum")]
+    text = COMMITTED_RUNS.read_text()
+    table = text[text.index("| load | quantity | ratio |") :]
+    shown = re.findall(r"\| (\d\.\d\d \[\d\.\d\d–\d\.\d\d\]) \|", table)
+    first_two = pairs[pairs["quantity"] == "served_rps"]
+    at_a_rate = pairs[pairs["load"].str.startswith("rates")].set_index("quantity")
+    last_two = at_a_rate.loc[["server_cpu_ms_per_request", "latency_p50_ms"]]
+    rows = [*first_two.to_dict("records"), *last_two.to_dict("records")]
+    assert shown == [ratios.words(row) for row in rows]
+
+
+@pytest.mark.parametrize("run", ["sample", "all", "seeds", "engines"])
 def test_the_committed_tables_have_the_documented_columns(run):
     folder = ROOT / "data" / run / "tables"
     files = {

@@ -709,7 +709,7 @@ def test_a_disk_that_is_full_over_there_ends_the_run(root, fleet, nothing_left):
                 (disk / "filling").write_bytes(bytes(room.f_bavail * room.f_frsize - 100 * 1024))
             said = failed(runner)
         assert (
-            "The disk of the host of the generator and probe is full: free some of it." in said
+            "The disk of the host of the generator and probe is full: free some space." in said
         ), said
         again = real_lab.bench(root, "run", "--resume", "latest", "--hosts", hosts, code=1)
         assert "on the disk of the host of the generator and probe" in again.stderr, again.stderr

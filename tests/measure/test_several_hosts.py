@@ -388,7 +388,7 @@ def test_a_network_that_is_silent_is_said_in_a_sentence(tmp_path, sends):
     ):
         channel.sendall(sends)
         found = json.loads(answer(station, receive))
-    error = "No data came from the other host, or reached it, for 0.2 s."
+    error = "No data could be exchanged with the other host for 0.2 s."
     assert found == {"id": 1, "error": error}
 
 

@@ -27,7 +27,7 @@ from runner.shapes import (
 from runner.store import RunFolder, decode
 
 DATA = ROOT / "data"
-RUNS = ("sample", "all", "seeds")
+RUNS = ("sample", "all", "seeds", "engines")
 LATER = {"share": 1.0, "database_share": 1.0, "idle": "polling", "slices": None}
 """For each column that the oldest run lacks, the value that was in effect in this run."""
 FROM_THE_RESULT = {"duration_s", "slices", "mode"}

@@ -15,7 +15,7 @@ from runner.model import LabError
 from runner.planning.catalog import campaign_from_manifest
 from runner.store import RunFolder
 
-COMMITTED = ("sample", "all", "seeds")
+COMMITTED = ("sample", "all", "seeds", "engines")
 DATA = ROOT / "data"
 WHOLE = synthetic_run.manifest() | database_manifest()
 

@@ -193,8 +193,8 @@ def law_words(case: Case) -> str:
     """
     if case.row["load_model"] == "open":
         return (
-            "This load is open: requests are sent on a schedule, so that how many are under way is "
-            "not given."
+            "This load is open: requests are sent on a schedule, so the load does not say how many "
+            "are under way."
         )
     users = case.row["vus"]
     mean_ms = _mean_ms(case.row)
@@ -208,11 +208,14 @@ def law_words(case: Case) -> str:
     under_way = case.row["in_flight_mean"]
     counted = f" (counted: {number(under_way)})" if math.isfinite(under_way) else ""
     apart = abs(100 * (expected_ms / mean_ms - 1))
+    measured = "Measured"
+    if math.isfinite(case.row["iteration_mean_ms"]):
+        measured = "Measured, with the time that a user takes between two requests"
     return (
         f"{users:,.0f} users without think time always have {users:,.0f} requests under "
         f"way{counted}. After the first tenth of the load, {case.tool} had {rate:,.0f} answers a "
         f"second, so each must take {users:,.0f} / {rate:,.0f} s = {number(expected_ms)} ms on "
-        f"average. Measured: {number(mean_ms)} ms, a difference of {apart:.1f} %. So this mean "
+        f"average. {measured}: {number(mean_ms)} ms, a difference of {apart:.1f} %. So this mean "
         "follows from users and rate, and would be the same with any server at this rate."
     )
 
@@ -327,7 +330,7 @@ WEIGHED = {
         "meanwhile requests waited for a connection",
     ),
     "probe_cpu_mean_pct": Weighed(
-        "CPU of the probe", " % of a core", "what asking cost", "what asking cost"
+        "CPU of the probe", " % of a core", "what its requests cost", "what its requests cost"
     ),
 }
 """The words that the page prints for columns that influence the verdict, by column.
@@ -360,7 +363,7 @@ def evidence_table(case: Case) -> pd.DataFrame:
         ours = float(row[f"latency_{name}_ms"])
         probes = float(row[f"probe_{name}_ms"])
         if math.isfinite(ours - probes):
-            longer = f"{100 * (1 - probes / ours):.1f} % of it the probe did not see"
+            longer = f"the probe's was {100 * (1 - probes / ours):.1f} % shorter"
             says = longer if ours > probes else "the probe waited as long, or longer"
             value = f"{number(ours)} ms to {tool}, {number(probes)} ms to the probe"
             found.append((f"response time, {name}", value, says))

@@ -184,7 +184,8 @@ def _enough(loop: str, servers: list[ServerLoad]) -> str:
     )
     unknown = ", ".join(server for server in found if server not in known)
     rest = f"; unknown: {unknown} ({why})" if unknown else ""
-    return f"{loop}: the smallest pool as fast as any: {'; '.join(parts)}{within}{rest}."
+    smallest = f"the smallest pool that is not slower than the fastest: {'; '.join(parts)}"
+    return f"{loop}: {smallest}{within}{rest}."
 
 
 @dataclass(frozen=True)

@@ -96,11 +96,11 @@ def _tail_words(rows: pd.DataFrame) -> str:
     by_chance = bdtrc(own_requests - 1, tail_requests, of_all) if own_requests else 1.0
     shares = (
         f"{100 * slowest['share_of_slowest']:.0f} % of the slowest 1 % of the requests "
-        f"({100 * of_all:.0f} % of all are its own)"
+        f"and {100 * of_all:.0f} % of all requests"
     )
     if by_chance > CHANCE:
         return f"no endpoint makes the tail: {_name(slowest)} has {shares}"
-    return f"{_name(slowest)} makes the tail, {shares}"
+    return f"{_name(slowest)} makes the tail: it has {shares}"
 
 
 def _name(row: pd.Series[Any]) -> str:

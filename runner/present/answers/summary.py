@@ -504,9 +504,9 @@ def _on_drift(tables: Tables) -> str:
         return ""
     pace = "faster" if found.rho > 0 else "slower"
     return (
-        f"The run drifted: later trials were {pace} (Spearman's rho of order against requests/s "
-        f"beside the cell's median: {found.rho:.2f}, p = {found.p:.2g}). Compare servers within "
-        "blocks only."
+        f"The run drifted: later trials were {pace} (Spearman's rho between the trials' order and "
+        f"their requests/s, divided by the cell's median: {found.rho:.2f}, p = {found.p:.2g}). "
+        "Compare servers within blocks only."
     )
 
 
@@ -690,8 +690,8 @@ def _tail_error(tables: Tables) -> str:
     if not least < mlperf_requests(0.99):
         return ""
     return (
-        f"How sure p99 is: with {least:,.0f} requests in the shortest trial that has one, the "
-        f"share beyond it may be off by {tail_error_pct(least, 0.99):.0f} % of its 1 % (99 % "
-        f"confidence, requests taken as independent); MLPerf's 5 % take {mlperf_requests(0.99):,} "
-        "requests."
+        f"How sure p99 is: of the trials that have a p99, the shortest has {least:,.0f} requests. "
+        "In it, the share of requests above p99 may be off by "
+        f"{tail_error_pct(least, 0.99):.0f} % of its 1 % (99 % confidence, if requests are "
+        f"independent). MLPerf allows 5 %, which takes {mlperf_requests(0.99):,} requests."
     )

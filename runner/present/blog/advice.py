@@ -58,7 +58,7 @@ def _best(tables: Tables, quantity: Quantity, rows: pd.DataFrame, need: str) -> 
     text if servers differ under no load.
 
     The sentence also says under how many loads other servers came first, so that readers see what
-    the recommendation depends on.
+    the recommendation depends on. Several servers can come first under one load.
     """
     load_count = Counter[str]()
     first_count = Counter[str]()
@@ -82,9 +82,9 @@ def _best(tables: Tables, quantity: Quantity, rows: pd.DataFrame, need: str) -> 
     others = [name for name, firsts in first_count.most_common() if firsts and name not in best]
     first, *following = [*best, *others[:MOST_OTHERS]]
     counts = [
-        f"{first} came first under {first_count[first]} of "
+        f"no server was ahead of {first} under {first_count[first]} of its "
         f"{captions.plural(load_count[first], 'load')}",
-        *(f"{name} under {first_count[name]} of {load_count[name]}" for name in following),
+        *(f"of {name} under {first_count[name]} of its {load_count[name]}" for name in following),
     ]
     return f"Take {' or '.join(best)} if {need}{hedge}: {captions.joined(counts)}."
 

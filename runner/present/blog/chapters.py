@@ -17,7 +17,7 @@ from runner.present.blog.story import Story
 from runner.present.comparison import ratios
 from runner.present.comparison.quantity import CPU_PER_REQUEST, THROUGHPUT
 from runner.present.comparison.ratios import YARDSTICKS
-from runner.present.frames import Case
+from runner.present.frames import Case, limits_of
 from runner.present.look import captions
 from runner.present.look.markup import (
     NOT_LOADED,
@@ -259,7 +259,7 @@ class _Ahead:
     @property
     def heading(self) -> str:
         """Heading of the column with the base's requests/s divided by each server's requests/s."""
-        return f"{self.base} / this server"
+        return f"{self.base}'s rate / this server's"
 
 
 def _times_ahead(story: Story, load: str) -> _Ahead:
@@ -344,22 +344,24 @@ def rows_at_a_sustained_rate(table: pd.DataFrame) -> dict[str, Row]:
 def why(story: Story) -> list[Block]:
     """Return a paragraph that explains the quoted ratio of rates by the CPU time per request.
 
-    If the post quotes no ratio, the paragraph is about all servers.
-
-    Return an empty list if the CPU time per request cannot be compared.
+    The paragraph gives the range of both ratios over the loads that were limited by the servers. If
+    the post quotes no ratio, the paragraph gives the CPU time per request of all servers under all
+    loads. Return an empty list if the CPU time per request cannot be compared.
     """
     known = findings.known_ratios(story.tables)
-    if servers := findings.quoted_servers(story.tables):
-        known = known[known["base"].isin(servers) & known["server"].isin(servers)]
-    costs = findings.over_loads(known, CPU_PER_REQUEST)
-    if not costs:
-        return []
-    return [
-        Paragraph(
-            "If a server uses up the CPU time that it was given, the CPU time that a request costs "
-            f"decides the rate. {costs}"
-        )
-    ]
+    rule = (
+        "If a server uses up the CPU time that it was given, the CPU time that a request costs "
+        "decides the rate."
+    )
+    servers = findings.quoted_servers(story.tables)
+    if not servers:
+        costs = findings.over_loads(known, CPU_PER_REQUEST)
+        return [Paragraph(f"{rule} {costs}")] if costs else []
+    known = known[known["base"].isin(servers) & known["server"].isin(servers)]
+    known = known[known["load"].isin(findings.loads_at_the_limit(story.tables, servers))]
+    sentences = [findings.over_loads(known, each) for each in (CPU_PER_REQUEST, THROUGHPUT)]
+    said = " ".join(sentence for sentence in sentences if sentence)
+    return [Paragraph(f"{rule} {said}")] if said else []
 
 
 # --- published claims -----------------------------------------------------------------------------
@@ -459,9 +461,51 @@ def _claim_words(story: Story, judged: Judged) -> str:
     source = title_of(judged.claim.source)
     published = f"“{source}”: " if source else ""
     return (
-        f"{published}{judged.claim.says} Here: {judged.outcome_words}. Measured: "
+        f"{published}{judged.claim.says} Here: {_outcome_by_pair(judged)}. Measured: "
         f"{_with_load(story, judged)}; claimed: {judged.claim.range_words}."
+        f"{_limit_of_the_published_load(story, judged)}"
     )
+
+
+def _outcome_by_pair(judged: Judged) -> str:
+    """Return the outcome of a claim in words.
+
+    If the claim fails for some pairs of servers and holds for others, the words name these pairs:
+    `less than claimed for nginx/axum, while it holds for nginx/gin`.
+    """
+    outcomes_of: dict[str, set[str]] = {}
+    for part in judged.compared:
+        outcomes_of.setdefault(part.words.split()[0], set()).add(part.outcome)
+    kept = [pair for pair, found in outcomes_of.items() if found == {outcomes.HOLDS}]
+    broken = [pair for pair in outcomes_of if pair not in kept]
+    is_by_pair = all("/" in pair for pair in outcomes_of)
+    if judged.found.outcome != outcomes.FAILS or not kept or not is_by_pair:
+        return judged.outcome_words
+    return (
+        f"{judged.outcome_words} for {captions.joined(broken)}, while it holds for "
+        f"{captions.joined(kept)}"
+    )
+
+
+def _limit_of_the_published_load(story: Story, judged: Judged) -> str:
+    """Return a sentence if a claim was judged on a share of a core because of the generator.
+
+    With the published load on a whole core, the generator was then the limit. Return an empty text
+    if this run does not show that.
+    """
+    judged_loads = {cell.load for part in judged.compared for cell in part.cells}
+    sealed = story.sealed
+    used = sealed[sealed["load"].isin(judged_loads)]
+    if used.empty or not used["share"].lt(1).all():
+        return ""
+    users = list(used["vus"].dropna().unique())
+    whole = sealed["share"].eq(1) & sealed["workload"].isin(used["workload"])
+    whole &= sealed["vus"].isin(users) & sealed["load_model"].eq("closed")
+    published = sealed[whole]
+    if published.empty or not limits_of(published).eq(Limit.GENERATOR).all():
+        return ""
+    tool = published["tool"].iloc[0]
+    return f" On a whole core, as published, {tool} is the limit, so rates show no server."
 
 
 def _with_load(story: Story, judged: Judged) -> str:

@@ -231,7 +231,7 @@ def _post(story: Story, figures: Sequence[Picture], *, with_report: bool) -> lis
         *([report] if with_report else []),
         Link("Every sealed trial", "tables/trials.csv", ", as CSV"),
         Link("Every mean", "tables/summary.csv", ", as CSV"),
-        Link("Provenance", "provenance.json", ": hashes of all that this was made of"),
+        Link("Provenance", "provenance.json", ": hashes of all files from which this was made"),
     )
     contents: tuple[tuple[str, list[Block]], ...] = (
         ("What surprised", [*surprise[:2], *shown("verdict-two-clients"), *surprise[2:]]),
@@ -240,7 +240,7 @@ def _post(story: Story, figures: Sequence[Picture], *, with_report: bool) -> lis
             [*chapters.answer_table(story), *shown("ratios", "wrk-requests")],
         ),
         ("Why", [*chapters.why(story), *shown("wrk-cpu-per-request")]),
-        ("What became of what was published", chapters.claims(story)),
+        ("Which published claims hold here", chapters.claims(story)),
         ("What to take", advice(story)),
         ("More figures", [*pictures.values()]),
         ("What was sent, and to what", requests_and_code(story)),
@@ -321,7 +321,7 @@ def _chapters(tables: Tables, sealed: pd.DataFrame) -> Iterator[tuple[str, str, 
     yield "The answer", "ratios", list(parts.OF_A_RUN["answer"](tables))
     surprise = chapters.proof(findings.queued_case(tables))
     yield "What surprised", "verdict-two-clients", surprise
-    yield "What became of what was published", "published-claims", list(parts.claims_of(tables))
+    yield "Which published claims hold here", "published-claims", list(parts.claims_of(tables))
     yield (
         "How it was measured",
         "",
@@ -338,9 +338,9 @@ def _methods(tables: Tables, sealed: pd.DataFrame) -> Iterator[str]:
     """
     models = set(sealed["load_model"])
     yield (
-        f"A trial is one load on {started(tables.manifest)}. It is sealed only if the counts of "
-        "everything involved agree; no figure and no table here has a value of any other. Values "
-        "are means of the trials, ± their 95 % interval."
+        f"A trial is one load on {started(tables.manifest)}. It is sealed only if the request "
+        "counts of all programs agree, and figures and tables contain only sealed trials. Values "
+        "are means of the trials, ± the 95 % interval of the mean."
     )
     if "closed" in models:
         yield (

@@ -29,7 +29,7 @@ class Kind(StrEnum):
     ANOTHER_LIMIT = "another side was the limit"
     RATE_WAS_SET = "the load set the rate, so it is not the server's"
     RAMP_WAS_SUSTAINED = (
-        "the ramp was sustained to its end, so the rows are those that were asked for"
+        "the ramp was sustained to its end, so the server inserted every row that was asked for"
     )
     CPUS_WERE_FULL = "its CPUs were full, so a peak could not be seen"
 

@@ -31,6 +31,14 @@ from runner.present.look import captions
 from runner.present.look.numbers import number
 
 CONNECTIONS = Axis("connections", "connections", log=True, noun="connection")
+ALL_RANKED = (
+    "In every trial the limit was the server, or a single connection on awake CPUs, so all rates "
+    "can be ranked."
+)
+SOME_RANKED = (
+    "Filled: the rates can be ranked, because in every trial the limit was the server, or a single "
+    "connection on awake CPUs. Hollow, pale: they cannot be ranked."
+)
 NEW_CONNECTIONS = "Close: a new connection for each request."
 
 
@@ -41,10 +49,6 @@ def requests(tables: Tables) -> Chart:
     A point is hollow and pale if its rates must not be ranked (see `ranks_by_throughput`).
     """
     y = Axis("requests/s", "requests per second", "/s")
-    key = (
-        "Filled: the rates can be ranked, because in every trial the limit was the server, or a "
-        "single connection on awake CPUs. Hollow, pale: they cannot be ranked."
-    )
     pale = "Pale points must not be ranked: in at least one trial, something else was the limit."
     return _matrix(
         tables,
@@ -52,7 +56,6 @@ def requests(tables: Tables) -> Chart:
         THROUGHPUT,
         y,
         extreme(CONNECTIONS, y, "highest rate"),
-        key,
         pale,
     )
 
@@ -71,12 +74,11 @@ def _matrix(
     quantity: Quantity,
     y: Axis,
     fact: Fact,
-    key: str = "",
     pale: str = "",
 ) -> Chart:
     """Return the chart of a quantity by number of connections.
 
-    `key` is the legend. If `pale` is given, points whose rates must not be ranked are drawn pale,
+    If `pale` is given, points whose rates must not be ranked are drawn pale,
     and `pale` is the sentence that says what pale points mean. If `pale` is empty, no point is
     drawn pale.
     """
@@ -98,6 +100,9 @@ def _matrix(
         )
         for cell in cells(tables, named, "panel")
     )
+    key = ""
+    if pale:
+        key = ALL_RANKED if frame["solid"].all() else SOME_RANKED
     return of_trials(
         tables,
         tables.of("wrk"),

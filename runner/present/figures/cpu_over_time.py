@@ -121,7 +121,7 @@ def _finding(frame: pd.DataFrame) -> str:
         if not are_used_up:
             texts = [f"The servers use {ends(100 * of_quota)} % of their quotas"]
     if len(free):
-        who = "without one they" if held.size else "The servers"
+        who = "servers without a quota" if held.size else "The servers"
         texts.append(f"{who} use {ends(free['y'])} % of a core, k6 {ends(free['generator_pct'])} %")
     return "; ".join(texts)
 

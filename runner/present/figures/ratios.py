@@ -44,9 +44,11 @@ def ratios(tables: Tables) -> Chart:
         none = captions.unsealed(tables.trials, "trial")
         return empty(title, few if is_sealed(tables.trials).any() else none)
     groups = _groups(known, identities(tables.trials))
+    bases = known["base"].unique()
+    ahead = bases[0] if len(bases) == 1 else "the server to which the heading compares the others"
     text = (
-        "A mark for each load, with its 95 % interval: right of 1, the server that the heading "
-        "names is ahead, because it does more or takes less."
+        f"A mark for each load, with its 95 % interval: right of 1, {ahead} is ahead, because it "
+        "does more or takes less."
     )
     marks = sum(len(row.marks) for rows in groups.values() for row in rows)
     return forest.forest(

@@ -21,8 +21,9 @@ from runner.present.look.palette import WHITE
 from runner.present.statistics.inference import Ratio
 
 KEY = (
-    "Ratio of what the claim names first to the other. Grey: the published range. Dot: the ratio "
-    "here, with its 95 % interval. Two joined dots: the lowest and the highest of several."
+    "Ratio: what the claim names first, divided by the other. Grey: the published range. Dot: the "
+    "ratio here, with its 95 % interval. Two joined dots: the lowest and the highest of several "
+    "ratios."
 )
 CLAIM_IN = 2.3  # width for the claim
 PUBLISHED_IN = 0.95  # width for the published range

@@ -13,7 +13,7 @@ from runner.present.answers.ranking_text import times
 from runner.present.published.counterparts import Counterpart
 from runner.present.statistics.inference import FEWEST_TRIALS, Ratio
 
-SUCH_A_LOAD = "a run that has such a load, as `bench run claims` makes it"
+SUCH_A_LOAD = "a run with such a load, for example of `bench run claims`"
 HOLDS = "holds"
 FAILS = "does not hold"
 CLOSE = "too close"

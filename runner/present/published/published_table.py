@@ -54,8 +54,8 @@ ABSENT = {
 }
 """The reason why a cell with sealed trials has no number for a published metric, by metric."""
 INTERVALS = (
-    f"[ ]: 95 % interval of the mean, from {FEWEST_TRIALS} trials on. ( ): minimum to maximum of "
-    "fewer, which claims nothing."
+    f"[ ]: 95 % interval of the mean, if there are at least {FEWEST_TRIALS} trials. ( ): minimum "
+    "and maximum, if there are fewer; they are no confidence interval."
 )
 
 

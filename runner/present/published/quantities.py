@@ -31,7 +31,7 @@ def obstacle_words(found: Obstacle) -> str:
     If the cell's limit is unknown, the text also says why the limit is unknown.
     """
     if found.limit is Limit.SERVER:
-        return f"{found.words}, so that its response time is that of a queue"
+        return f"{found.words}, so most of its response time is waiting in a queue"
     if found.cause is not None:
         return f"{found.words}: {brief_words(found.cause)}"
     return found.words

@@ -234,7 +234,10 @@ def tier_of_gnet(tables: Tables, _cells: Cells) -> Iterator[str]:
     parses them or does not, depending on its tier.
     """
     for tier in tables.trials.loc[tables.trials["server"] == "gnet", "tier"].unique()[:1]:
-        yield f"gnet is of the tier {tier}; here it answers what the contract of all servers asks."
+        yield (
+            f"Our gnet server is of the tier {tier}, and gives the answers that the contract "
+            "demands of every server."
+        )
 
 
 def start_of_axum(tables: Tables, cells: Cells) -> Iterator[str]:
@@ -278,13 +281,14 @@ def price_of_connecting(tables: Tables, _cells: Cells) -> Iterator[str]:
         ]
         close, keep = (mean_of(each.sealed["server_cpu_ms_per_request"]).value for each in cells)
         if close > keep > 0:
-            costs = f"{server} {number(close)} ms, with keep-alive {number(keep)} ms"
-            said.append(
-                f"{costs}, so that {number(100 * (1 - keep / close))} % of it go to the connection"
+            costs = (
+                f"{server} takes {number(keep)} ms over kept connections, and {number(close)} ms "
+                "if each request opens a connection"
             )
+            opening_pct = number(100 * (1 - keep / close))
+            said.append(f"{costs}, so {opening_pct} % of the CPU time is spent on the connection")
     if said:
-        words = "What a request on a connection of its own costs, in CPU time at 100 connections"
-        yield f"{words}: {'; '.join(said)}."
+        yield f"CPU time per request at 100 connections: {'; '.join(said)}."
 
 
 def shared_cpus(tables: Tables, _cells: Cells) -> Iterator[str]:
@@ -297,8 +301,8 @@ def shared_cpus(tables: Tables, _cells: Cells) -> Iterator[str]:
         counts = " and ".join(plural(len(cpus), "CPU") for cpus in (place.server, place.generator))
         whose = "of their own" if place.disjoint else "that they share"
         yield (
-            f"Server and generator have CPUs {whose} here ({counts}); "
-            "in the source they shared all."
+            f"In this run, server and generator have CPUs {whose} ({counts}). In the source, they "
+            "shared all CPUs."
         )
 
 

@@ -181,7 +181,7 @@ def _events(
     kind: str,
     windows: Windows,
     ranges: Iterable[Range],
-    unknown: str = "the tables of this run do not have it",
+    unknown: str = "the tables of this run do not contain it",
     enough: int = 1,
     *,
     amounts_ms: Windows | None = None,

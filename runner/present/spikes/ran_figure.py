@@ -31,8 +31,8 @@ NO_TIMELINE = (
 )
 RECORDED = "perf recorded this load without a break, so the load is in no comparison."
 KEY = (
-    "Shaded: spikes. Below: the CPU use, by perf's samples, of a spike's function with all that it "
-    "calls, and of each kind of work. All lanes have the same scale."
+    "Shaded: spikes. Below: CPU use by perf's samples, with a lane for a spike's function and all "
+    "that it calls, and a lane for each kind of work. All lanes have the same scale."
 )
 MOST_LANES = 6
 LANE_IN = 0.42

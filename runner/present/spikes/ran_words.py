@@ -53,7 +53,7 @@ def ran_words(each: Ran) -> str:
     spike = each.spike
     begin = (
         f"Spike {each.number} (at {spike.start_s:.2f} s, {spike.length_s:.2f} s long) took "
-        f"{number(each.more_ms)} ms of CPU time more than is usual around it"
+        f"{number(each.more_ms)} ms more CPU time than is usual around it"
     )
     if each.samples < FEWEST_SAMPLES:
         few = plural(each.samples, "sample")

@@ -219,7 +219,7 @@ def reading(kind: Events, spikes: int) -> str:
     if kind.p_holm <= ALPHA:
         return "coincides with spikes more than by chance"
     if kind.least_p > ALPHA:
-        return "nothing: events too common, or spikes too few, to differ from chance"
+        return "nothing: with so many events, or so few spikes, chance cannot be excluded"
     return "no more than by chance"
 
 
@@ -360,7 +360,7 @@ def control_words(found: pd.DataFrame, trial_id: str) -> str:
         "collector."
     )
     if not collects.any():
-        return f"{said} No server of this run reports one, so there is no control."
+        return f"{said} No server of this run reports one, so there is no server to compare with."
     others = alike & ~same & (found["tier"] != CALIBRATION)
     beside = [
         f"servers that report {words}: "

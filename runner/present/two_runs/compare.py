@@ -449,7 +449,7 @@ def left_out(found: RunComparison) -> dict[str, tuple[str, ...]]:
         f"Only in {found.run_b}": found.only_b,
         "Without a sealed trial in one of the runs": found.unsealed,
         (
-            "Not compared, because by the verdicts of one run the value does not describe the "
+            "Not compared, because in one run, by its verdicts, the value does not describe the "
             "server"
         ): found.incomparable,
     }

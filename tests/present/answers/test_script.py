@@ -101,4 +101,4 @@ def test_an_endpoint_makes_the_tail_if_chance_does_not(
     with_shares(tables, monkeypatch, requests, share_of_slowest)
     (said,) = script.findings(tables)[:1]
     assert ("no endpoint makes the tail: GET /a has" in said) is not makes_it
-    assert ("GET /a makes the tail, " in said) is makes_it
+    assert ("GET /a makes the tail: it has " in said) is makes_it

@@ -62,7 +62,7 @@ def test_the_table_has_servers_with_numbers_and_names_the_others() -> None:
     assert set(not_loaded) == {"echo (Go)"}
     assert "gnet and nginx ran under other loads only." in note.text
     assert rows.loc["gin (Go)", "p50, ms"] == "not loaded"
-    assert rows.loc["axum (Rust)", "axum / this server"] == "1"
+    assert rows.loc["axum (Rust)", "axum's rate / this server's"] == "1"
     assert rows.loc["echo (Go)", "p50, ms"] != "–"
     assert "“not loaded”: the server did not run under this load." in note.text
     assert "gin-b is gin under a second label" in note.text
@@ -79,7 +79,7 @@ def test_a_post_begins_with_its_title_s_story_and_one_ratio_that_its_table_has()
     _, table, *_ = chapters.answer_table(story)
     assert isinstance(table, TextTable)
     rows = table.frame.set_index("server")
-    assert rows.loc["gin (Go)", "axum / this server"] == quoted
+    assert rows.loc["gin (Go)", "axum's rate / this server's"] == quoted
 
 
 def means_of_complete_blocks(trials: pd.DataFrame) -> pd.Series:

@@ -229,7 +229,7 @@ def test_the_sample_is_told_in_a_post(tmp_path):
         "What surprised",
         "Which server does more",
         "Why",
-        "What became of what was published",
+        "Which published claims hold here",
         "What to take",
         "What was sent, and to what",
         "Repeat it",
@@ -240,7 +240,7 @@ def test_the_sample_is_told_in_a_post(tmp_path):
     assert len(addresses) == 4
     assert page.find("ul", class_=False) and len(page.find_all("ul")[0].find_all("li")) <= 6
     rows = cells(page)[0]
-    assert rows[0][:3] == ["server", "requests/s", "axum / this server"] and len(rows) == 5
+    assert rows[0][:3] == ["server", "requests/s", "axum's rate / this server's"] and len(rows) == 5
     assert ["±" in row[1] for row in rows[1:]] == [row[1] != "not loaded" for row in rows[1:]]
     assert words_of(page.main) <= MOST_WORDS - OF_CAPTIONS
 
@@ -312,7 +312,7 @@ def test_post_and_page_have_the_same_tables_lists_and_pictures(bundle, post, pag
     assert [heading.get_text() for heading in report.find_all("h2")] == [
         *(
             "The answer",
-            "What became of what was published",
+            "Which published claims hold here",
             "How it was measured",
             "What is not known",
         ),

@@ -23,7 +23,7 @@ from runner.present.published import published_table
 from runner.present.published.judging import judge_all
 from runner.present.two_runs import compare
 
-RUNS = ["sample", "all", "seeds"]
+RUNS = ["sample", "all", "seeds", "engines"]
 """The committed runs; `seeds` has too few trials for a ratio of two servers."""
 
 

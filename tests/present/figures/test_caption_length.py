@@ -34,7 +34,7 @@ def test_faults_of_captions_are_found(caption: str, faults: list[str]) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("run", ["sample", "all", "seeds"])
+@pytest.mark.parametrize("run", ["sample", "all", "seeds", "engines"])
 def test_a_caption_is_one_sentence_and_one_line_of_source(run: str) -> None:
     tables = tables_of(run)
     source = f"Data: run {tables.manifest.run_id}."

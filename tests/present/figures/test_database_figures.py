@@ -223,7 +223,8 @@ def test_the_answer_ranks_only_servers_that_were_the_limit() -> None:
         "server)" in text
     )
     assert (
-        "the smallest pool as fast as any: 64 for actix, axum, hyper, fiber, gin, nethttp" in text
+        "the smallest pool that is not slower than the fastest: "
+        "64 for actix, axum, hyper, fiber, gin, nethttp" in text
     )
     assert "unknown: echo, gnet" in text
     assert "the pool in 48" in text and "the generator in 66" in text

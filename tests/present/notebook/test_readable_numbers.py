@@ -108,14 +108,14 @@ def test_ticks_that_a_person_would_not_write_are_found() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("run", ["seeds", "sample", "all"])
+@pytest.mark.parametrize("run", ["seeds", "engines", "sample", "all"])
 def test_numbers_of_a_run_are_those_of_a_person(run: str) -> None:
     bad = {(name, *found) for name, text in of_run(tables_of(run)) if (found := unreadable(text))}
     assert not bad
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("run", ["seeds", "sample", "all"])
+@pytest.mark.parametrize("run", ["seeds", "engines", "sample", "all"])
 def test_numbers_in_drawn_figures_are_those_of_a_person(run: str) -> None:
     every = charts_of(tables_of(run))
     bad = {name: found for name, chart in every.items() if (found := bad_in(draw(chart)))}
@@ -142,7 +142,7 @@ def explored(run: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[set[s
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("run", ["seeds", "sample", "all"])
+@pytest.mark.parametrize("run", ["seeds", "engines", "sample", "all"])
 def test_numbers_of_the_explore_page_are_those_of_a_person(run, monkeypatch) -> None:
     found = explored(run, monkeypatch)
     assert len(found) >= 4

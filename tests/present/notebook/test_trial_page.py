@@ -196,7 +196,8 @@ def test_users_by_rate_are_the_mean_whatever_the_server(server: str) -> None:
     assert expected_ms == pytest.approx(found.row["latency_mean_ms"], rel=0.01)
     said = evidence.law_words(found)
     assert f"{USERS:,} / {rate:,.0f} s = {number(expected_ms)} ms" in said
-    assert f"Measured: {number(found.row['iteration_mean_ms'])} ms" in said
+    measured = "Measured, with the time that a user takes between two requests: "
+    assert f"{measured}{number(found.row['iteration_mean_ms'])} ms" in said
     assert f"(counted: {number(USERS - 4)})" in said
 
 
@@ -240,7 +241,7 @@ def test_the_evidence_has_the_tables_numbers(stored: pd.DataFrame, case: Case) -
     )
     assert table.loc["CPU of the server", "what it says"] == "10 % of its CPU was left"
     assert number(row["probe_p95_ms"]) in table.loc["response time, p95", "value"]
-    assert table.loc["response time, p50", "what it says"] == "99.9 % of it the probe did not see"
+    assert table.loc["response time, p50", "what it says"] == "the probe's was 99.9 % shorter"
     assert "requests not sent in time" not in table.index  # the load is closed
     said = evidence.verdict_words(case)
     assert said.startswith(f"Verdict: {row['verdict']}: ") and row["verdict_reason"] in said

@@ -255,7 +255,7 @@ DECIDED = [
         "gnet-more-rows",
         World({("gnet", "insert-ramp", "rows_inserted"): 1.2}),
         ABSENT,
-        ["those that were asked for"],
+        ["inserted every row that was asked for"],
     ),
     # Verdicts and PostgreSQL's CPU use tell whether PostgreSQL can be ruled out as the limit.
     ("postgres-not-the-limit", World(verdicts={"insert": "inconclusive"}), ABSENT, []),
@@ -344,7 +344,7 @@ def test_half_the_interval_takes_four_times_the_sessions(border: float, times: i
         (World(verdicts={"experiments": "inconclusive"}), "CPUs that nobody else uses"),
         (
             World(without=(("echo", "*"),)),
-            "a run that has such a load, as `bench run claims` makes it",
+            "a run with such a load, for example of `bench run claims`",
         ),
         (World(both("experiments", RATE, 0.9)), ""),
     ],

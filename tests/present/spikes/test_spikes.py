@@ -326,7 +326,9 @@ def test_events_that_are_too_common_do_not_differ_from_chance():
     """
     often, _ = hold([10.0], 1, (CYCLE, *[(at, at + 0.2) for at in np.arange(1, 30, 0.5)]))
     assert often.least_p > ALPHA
-    assert spike_words.reading(often, 1).startswith("nothing: events too common")
+    assert spike_words.reading(often, 1).startswith(
+        "nothing: with so many events, or so few spikes"
+    )
     none, count = hold([], 1, (CYCLE, (5, 6)))
     assert np.isnan(none.p) and none.count == 1 and count == 0
     assert spike_words.reading(none, 0) == "there is no spike"
@@ -457,7 +459,9 @@ def test_the_control_counts_spikes_by_server():
     assert said.endswith(
         "For comparison, servers that report none: axum 0 spikes in 58.0 s, 0 a minute."
     )
-    assert "there is no control" in spike_words.control_words(found.assign(gc_per_s=np.nan), GIN)
+    assert "there is no server to compare with" in spike_words.control_words(
+        found.assign(gc_per_s=np.nan), GIN
+    )
 
 
 # --- words and figure -----------------------------------------------------------------------------
@@ -514,7 +518,9 @@ def test_what_is_not_known_is_said():
     assert "the absence of spikes proves nothing" in wrk
     assert "Not known for this trial: waiting for a CPU, steal, stopped, " in said(old)
     table = spike_words.coincidence_table(old).set_index("event")
-    assert table.loc["steal", "what it says"] == "not known: the tables of this run do not have it"
+    assert (
+        table.loc["steal", "what it says"] == "not known: the tables of this run do not contain it"
+    )
     assert table.loc[CYCLE, "spikes with one"] == "5 of 5"
 
 

@@ -315,7 +315,7 @@ def test_how_sure_p99_is_depends_on_the_shortest_trial(six):
     assert "How sure p99 is" not in text_of(changed(six, requests=262_742.0))
     few = text_of(changed(six, requests=10_000.0))
     assert (
-        "How sure p99 is: with 10,000 requests" in few
+        "the shortest has 10,000 requests" in few
         and "off by 26 % of its 1 %" in few
         and "262,742" in few
     )
