@@ -470,21 +470,25 @@ def _claim_words(story: Story, judged: Judged) -> str:
 def _outcome_by_pair(judged: Judged) -> str:
     """Return the outcome of a claim in words.
 
-    If the claim fails for some pairs of servers and holds for others, the words name these pairs:
-    `less than claimed for nginx/axum, while it holds for nginx/gin`.
+    If the claim fails for some pairs of servers and not for others, the words name the pairs:
+    `less than claimed for nginx/axum, holds for nginx/gin`.
     """
     outcomes_of: dict[str, set[str]] = {}
     for part in judged.compared:
         outcomes_of.setdefault(part.words.split()[0], set()).add(part.outcome)
-    kept = [pair for pair, found in outcomes_of.items() if found == {outcomes.HOLDS}]
-    broken = [pair for pair in outcomes_of if pair not in kept]
+    broken = [pair for pair, found in outcomes_of.items() if outcomes.FAILS in found]
+    holding = [pair for pair, found in outcomes_of.items() if found == {outcomes.HOLDS}]
+    undecided = [pair for pair in outcomes_of if pair not in (*broken, *holding)]
     is_by_pair = all("/" in pair for pair in outcomes_of)
-    if judged.found.outcome != outcomes.FAILS or not kept or not is_by_pair:
+    if judged.found.outcome != outcomes.FAILS or not is_by_pair or not (holding or undecided):
         return judged.outcome_words
-    return (
-        f"{judged.outcome_words} for {captions.joined(broken)}, while it holds for "
-        f"{captions.joined(kept)}"
+    by_outcome = (
+        (judged.outcome_words, broken),
+        (outcomes.HOLDS, holding),
+        (outcomes.CLOSE, undecided),
     )
+    said = [f"{words} for {captions.joined(pairs)}" for words, pairs in by_outcome if pairs]
+    return ", ".join(said)
 
 
 def _limit_of_the_published_load(story: Story, judged: Judged) -> str:
@@ -505,7 +509,8 @@ def _limit_of_the_published_load(story: Story, judged: Judged) -> str:
     if published.empty or not limits_of(published).eq(Limit.GENERATOR).all():
         return ""
     tool = published["tool"].iloc[0]
-    return f" On a whole core, as published, {tool} is the limit, so rates show no server."
+    limit = f"On a whole core, as published, {tool} is the limit"
+    return f" {limit}, so its rates do not show the servers."
 
 
 def _with_load(story: Story, judged: Judged) -> str:

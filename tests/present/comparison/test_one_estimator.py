@@ -122,7 +122,7 @@ def of_the_table(tables: Tables) -> Iterator[Quotient]:
             yield Quotient(row["ratio"], above, below, f"{row['load']}: {row['pair']}")
 
 
-@pytest.mark.parametrize(("run", "count"), of_runs(65, 140, 0))
+@pytest.mark.parametrize(("run", "count"), of_runs(65, 140, 0, 25))
 def test_the_table_of_ratios_has_the_means_of_each(run, count):
     assert_agree(list(of_the_table(tables_of(run))), count)
 
@@ -153,7 +153,7 @@ def test_the_rate_per_core_is_that_of_the_rates_beside_it():
     assert len(list(on_shares(limited))) == 3
 
 
-@pytest.mark.parametrize(("run", "count"), of_runs(60, 60, 9))
+@pytest.mark.parametrize(("run", "count"), of_runs(60, 60, 9, 12))
 def test_published_numbers_have_the_ratio_of_the_means_beside_them(run, count):
     found = []
     for block in published_table.sheets(tables_of(run)):
@@ -193,7 +193,7 @@ def of_an_order(sentence: str) -> Iterator[Quotient]:
         yield Quotient(extremes[1], values[-1], values[0], sentence)
 
 
-@pytest.mark.parametrize(("run", "count"), of_runs(25, 100, 0))
+@pytest.mark.parametrize(("run", "count"), of_runs(25, 100, 0, 30))
 def test_orders_have_the_ratios_of_the_means_in_them(run, count):
     sentences = summary.findings(tables_of(run))[1:]
     found = [each for sentence in sentences for each in of_an_order(sentence)]
@@ -238,7 +238,7 @@ def test_the_answer_has_the_ratios_of_the_means_in_it(run, count):
     assert_agree(found, count)
 
 
-@pytest.mark.parametrize(("run", "count"), of_runs(60, 60, 0))
+@pytest.mark.parametrize(("run", "count"), of_runs(60, 60, 0, 5))
 def test_claims_have_the_ratio_of_the_means_beside_it(run, count):
     found = []
     for part in (part for each in judge_all(tables_of(run)) for part in each.found.parts):
@@ -271,7 +271,7 @@ def printed_cells(tables: Tables) -> dict[tuple[str, str], dict[Any, Any]]:
     return {(row["load"], row["server"]): row for row in rows}
 
 
-@pytest.mark.parametrize(("run", "count"), of_runs(60, 200, 12))
+@pytest.mark.parametrize(("run", "count"), of_runs(60, 200, 12, 40))
 def test_a_cell_has_one_value_in_the_summary_and_beside_ratios(run, count):
     tables = tables_of(run)
     cells = printed_cells(tables)
@@ -287,7 +287,7 @@ def test_a_cell_has_one_value_in_the_summary_and_beside_ratios(run, count):
     assert seen >= count, f"only {seen} were seen"
 
 
-@pytest.mark.parametrize(("run", "count"), of_runs(20, 20, 9))
+@pytest.mark.parametrize(("run", "count"), of_runs(20, 20, 9, 4))
 def test_a_cell_has_one_value_beside_published_ones(run, count):
     tables = tables_of(run)
     cells = printed_cells(tables)
