@@ -292,9 +292,10 @@ def _rebuild_session(
 
 
 def _rebuild_imported(run: RunFolder, records: Sequence[Record], threads: int) -> dict[str, Record]:
-    """Rewrite all parts of the tables for imported trials, and return no salvaged records.
+    """Rewrite all parts of the tables for imported trials.
 
-    Raise LabError if a metric of a trial differs from the metric in the trial's record.
+    Return an empty dictionary, because no imported trial is salvaged. Raise LabError if a metric
+    that is computed again differs from the same metric in the trial's record.
     """
     for record in records:
         _verify_raw(run, record)

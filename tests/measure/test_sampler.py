@@ -111,8 +111,9 @@ def sampling(root):
 
 
 def held(name, code, sampling, root):
-    """Start Python code as the process engine starts a server; its output goes to `log`.
+    """Start Python code in the same way in which the process engine starts a server.
 
+    The output of the code goes to `log`.
     The program does not begin until the test calls `release` of the yielded process.
     """
     argv = [sys.executable, "-c", code]

@@ -110,7 +110,7 @@ def test_several_generators_add_up_unless_one_is_unknown():
 def test_an_older_runs_served_rate_comes_from_the_same_columns():
     """For an older run, the rate of answers is calculated in the same way as for a new run.
 
-    The successful requests of both the generator and the probe count.
+    The rate counts the successful requests of the generator, and also those of the probe.
     """
     row = {
         "requests": 180,

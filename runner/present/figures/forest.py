@@ -108,9 +108,9 @@ def forest(title: str, caption: str, key: str, groups: Groups, axis: str, head: 
     """Return a forest plot with the rows of several groups.
 
     `axis` names the ratio, and `head` is the first sentence of the description. The chart's frame
-    has a row for each mark. In this row, `panel` is the group, `server` contains the words of the
-    forest row, `y` is the ratio, `other` is the second ratio of the forest row, and `solid` is
-    False for a hollow mark. For a forest row without marks, the frame has one row of NaN.
+    has one record for each mark. In it, `panel` is the group, `server` the label of the plot's row
+    to which the mark belongs, `y` the ratio, `other` the second ratio of the plot's row, and
+    `solid` is False for a hollow mark. A row of the plot without marks has one record of NaN.
     """
     points = [
         (

@@ -180,8 +180,9 @@ SECTIONS = {
 }
 """The cells of each notebook, and the texts that the notebook's page must have.
 
-Both cells and texts are separated by `|`. If there is no content below a heading, the heading and
-the words below it are left out. A heading stays if one of its subheadings stays.
+Both cells and texts are separated by `|`. If only introductory words follow a heading, but no table
+and no figure, the heading and these words are left out. A heading stays if one of its subheadings
+stays.
 """
 
 
