@@ -391,8 +391,8 @@ URL = "http://127.0.0.1:9000/"
         (
             Quota(known=False),
             [
-                f"Whether a CPU quota limits the server at {URL} is not known, because some of its "
-                "control groups cannot be read."
+                f"Whether a CPU quota limits the server at {URL} is not known, because some of "
+                "the server's control groups cannot be read."
             ],
         ),
     ],

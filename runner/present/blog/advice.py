@@ -82,9 +82,9 @@ def _best(tables: Tables, quantity: Quantity, rows: pd.DataFrame, need: str) -> 
     others = [name for name, firsts in first_count.most_common() if firsts and name not in best]
     first, *following = [*best, *others[:MOST_OTHERS]]
     counts = [
-        f"no server was ahead of {first} under {first_count[first]} of its "
+        f"no server beats {first} under {first_count[first]} of its "
         f"{captions.plural(load_count[first], 'load')}",
-        *(f"of {name} under {first_count[name]} of its {load_count[name]}" for name in following),
+        *(f"{name} under {first_count[name]} of {load_count[name]}" for name in following),
     ]
     return f"Take {' or '.join(best)} if {need}{hedge}: {captions.joined(counts)}."
 

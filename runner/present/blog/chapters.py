@@ -94,9 +94,9 @@ def finding(story: Story) -> list[str]:
 def reason(story: Story) -> list[Block]:
     """Return a paragraph that says why one server needs more CPU per request than another.
 
-    The paragraph compares the two servers of the ratio in `finding`. If these two servers were not
-    profiled, the paragraph compares the servers with the highest and the lowest CPU time per
-    request. The paragraph names the kinds of work for which one server needs more CPU time than the
+    The paragraph follows the ratio of `finding`, and compares the same two servers. If these two
+    servers were not profiled, the paragraph compares the servers with the highest and the lowest
+    CPU time per request. The paragraph names the kinds of work for which one server needs more CPU time than the
     other. Return an empty list if the run has no profiles, or if no difference is significant.
     """
     profiles = why_figures.profiles_of(story.tables)
@@ -107,7 +107,11 @@ def reason(story: Story) -> list[Block]:
     trials = why_words.trials_of_load(story.tables, load)
     if not said or trials.empty:
         return []
-    return [Paragraph(f"{findings.load_phrase(trials.iloc[0].to_dict())} {said}")]
+    phrase = findings.load_phrase(trials.iloc[0].to_dict())
+    quoted = findings.quoted_ratio(story.tables)
+    if quoted is not None and findings.load_phrase(quoted.trial) == phrase:
+        phrase = "Under this load"
+    return [Paragraph(f"{phrase} {said}")]
 
 
 def caveat(story: Story) -> Paragraph:
@@ -170,7 +174,7 @@ def _share_words(story: Story) -> str:
         return ""
     return (
         f"Under {narrow} of {len(loads)} loads each server was restricted to a share of a core, so "
-        "that the server was the limit, and not the generator."
+        "that the server was the limit."
     )
 
 
@@ -359,9 +363,12 @@ def why(story: Story) -> list[Block]:
         return [Paragraph(f"{rule} {costs}")] if costs else []
     known = known[known["base"].isin(servers) & known["server"].isin(servers)]
     known = known[known["load"].isin(findings.loads_at_the_limit(story.tables, servers))]
-    sentences = [findings.over_loads(known, each) for each in (CPU_PER_REQUEST, THROUGHPUT)]
-    said = " ".join(sentence for sentence in sentences if sentence)
-    return [Paragraph(f"{rule} {said}")] if said else []
+    costs = findings.over_loads(known, CPU_PER_REQUEST)
+    if not costs:
+        return []
+    rates = findings.over_loads(known, THROUGHPUT).removeprefix("By load, ")
+    said = f"{costs.removesuffix('.')}, and {rates}" if rates else costs
+    return [Paragraph(f"{rule} {said}")]
 
 
 # --- published claims -----------------------------------------------------------------------------
@@ -426,8 +433,8 @@ def _medians_words(story: Story) -> str:
     return (
         f"The published medians of {names} with {users:,.0f} users, {shortest:.1f} and "
         f"{longest:.1f} ms, differ by {apart_pct:.1f} %. Here the means of {tool}'s medians "
-        f"are {captions.joined(ours)}. These are mostly waits in {tool}'s own queue, so "
-        f"they do not show the servers. At a rate that all sustain, {slowest}'s median is "
+        f"are {captions.joined(ours)}. These are mostly waits in {tool}'s own queue. "
+        f"At a rate that all sustain, {slowest}'s median is "
         f"{number(sustained_ms[slowest] / sustained_ms[fastest])} times {fastest}'s."
     )
 
@@ -509,7 +516,7 @@ def _limit_of_the_published_load(story: Story, judged: Judged) -> str:
     if published.empty or not limits_of(published).eq(Limit.GENERATOR).all():
         return ""
     tool = published["tool"].iloc[0]
-    limit = f"On a whole core, as published, {tool} is the limit"
+    limit = f"On a whole core, {tool} is the limit"
     return f" {limit}, so its rates do not show the servers."
 
 

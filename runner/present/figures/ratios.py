@@ -46,10 +46,8 @@ def ratios(tables: Tables) -> Chart:
     groups = _groups(known, identities(tables.trials))
     bases = known["base"].unique()
     ahead = bases[0] if len(bases) == 1 else "the server to which the heading compares the others"
-    text = (
-        f"A mark for each load, with its 95 % interval: right of 1, {ahead} is ahead, because it "
-        "does more or takes less."
-    )
+    meaning = f"right of 1, {ahead} does more or takes less."
+    text = f"A mark for each load, with its 95 % interval: {meaning}"
     marks = sum(len(row.marks) for rows in groups.values() for row in rows)
     return forest.forest(
         title,

@@ -43,7 +43,7 @@ def test_the_faster_server_is_advised_and_no_yardstick(tmp_path, rates_rps, best
     assert rates.startswith(f"Take {best} if requests per second count: ")
     assert costs.startswith(f"Take {best} if CPU time is what you pay for: ")
     loads = int(rates.split(" of its ")[-1].split()[0])
-    assert rates.endswith(f": no server was ahead of {best} under {loads} of its {loads} loads.")
+    assert rates.endswith(f": no server beats {best} under {loads} of its {loads} loads.")
 
 
 def test_servers_that_do_not_differ_get_no_advice(tmp_path):

@@ -138,9 +138,7 @@ def test_a_claims_ratios_name_their_servers() -> None:
         f"actix/echo {rates['actix'] / rates['echo']:.2f}"
     )
     load_words = r" \(on a tenth of a core, with 3,000 users of k6 \(experiments\)\)"
-    on_a_core = (
-        " On a whole core, as published, k6 is the limit, so its rates do not show the servers."
-    )
+    on_a_core = " On a whole core, k6 is the limit, so its rates do not show the servers."
     found = rf"{re.escape(measured)}{load_words}; claimed: 1 to 1\.05\.{re.escape(on_a_core)}"
     assert re.search(found, said)
     published = trials[trials["workload"].eq("experiments") & trials["share"].eq(1)]
