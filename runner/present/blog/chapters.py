@@ -96,8 +96,9 @@ def reason(story: Story) -> list[Block]:
 
     The paragraph follows the ratio of `finding`, and compares the same two servers. If these two
     servers were not profiled, the paragraph compares the servers with the highest and the lowest
-    CPU time per request. The paragraph names the kinds of work for which one server needs more CPU time than the
-    other. Return an empty list if the run has no profiles, or if no difference is significant.
+    CPU time per request. The paragraph names the kinds of work for which one server needs more CPU
+    time than the other. Return an empty list if the run has no profiles, or if no difference is
+    significant.
     """
     profiles = why_figures.profiles_of(story.tables)
     if profiles is None:
