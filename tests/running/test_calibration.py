@@ -244,7 +244,7 @@ def test_the_doctor_shows_it_and_says_when_it_does_not_fit(bare_lab):
     assert found() == (
         "ok",
         "highest rates of the generators in requests/s, measured on now: "
-        "wrk closed keepalive at 100: 12,345",
+        "wrk closed keepalive at 100 connections: 12,345",
     )
     save_calibration(replace(fitting, generator_cpus=cpus + 1))
     assert found()[0] == "warning"
