@@ -25,6 +25,12 @@ FIGURES = "bench-figures"
 """Names of the two folders that an installed lab creates, possibly in the user's repository."""
 LINES_SHOWN = 5
 """If a build fails, the error shows this many lines from the end of the build's output."""
+_LAUNCHER = 'read -r go || exit 1; exec sh -c "$1" < /dev/null'
+"""A shell script that runs its argument as a command, after it has read a line.
+
+The line is sent when the ledger lists the process. If the lab ends before that, the script reads no
+line, so the command does not begin, and nothing of it can be left.
+"""
 BUILT_WITHIN_S = 1800.0
 ASKED_WITHIN_S = 120.0
 
@@ -176,14 +182,17 @@ def build_commit(
     say(f"Building {commit.words}: {command} …")
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            ["sh", "-c", command],
+            ["sh", "-c", _LAUNCHER, "sh", command],
             cwd=folder,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        ledger.add_process(process.pid)
+        assert process.stdin is not None
+        with process.stdin as release:
+            ledger.add_process(process.pid)
+            release.write(b"go\n")
         try:
             code = process.wait(timeout=BUILT_WITHIN_S)
         except subprocess.TimeoutExpired:

@@ -6,7 +6,9 @@ The user's repository must not change.
 import os
 import subprocess
 
+import fake_lab
 import git_repository as repo
+import psutil
 import pytest
 
 from runner.measure.leftovers import Ledger
@@ -110,6 +112,28 @@ def test_a_build_is_in_the_ledger_with_what_it_starts(tmp_path, ledger):
     build_commit("ps -o sid= $$ > sid", tmp_path, Commit("x", "a" * 40), ledger, print)
     sid = int((tmp_path / "sid").read_text())
     assert f'"pid": {sid}' in ledger.path.read_text() and sid != os.getsid(0)
+
+
+def test_a_build_does_not_begin_if_the_lab_ends_before_its_ledger_lists_it(tmp_path):
+    """If a signal comes between the start of the process and its entry, the command never runs."""
+    started = []
+
+    class HitLedger(Ledger):
+        def add_process(self, pid):
+            started.append(pid)
+            raise KeyboardInterrupt
+
+    commit = Commit("x", "a" * 40)
+    with pytest.raises(KeyboardInterrupt):
+        build_commit("touch begun", tmp_path, commit, HitLedger(tmp_path / "1-1.jsonl"), print)
+    (pid,) = started
+
+    def has_ended():
+        exists = psutil.pid_exists(pid)
+        return not exists or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+    fake_lab.wait_for(has_ended, 20)
+    assert not (tmp_path / "begun").exists()
 
 
 def test_the_stored_objects_are_borrowed_not_copied(folder, tmp_path):
