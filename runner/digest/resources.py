@@ -214,13 +214,29 @@ def with_edges(raw: Mapping[str, Counter], window: Window) -> dict[str, Counter]
 
 def _at_edges(t_s: Floats, values: Floats, begin_s: float, end_s: float) -> tuple[float, float]:
     """Return the values of a cumulative column at the beginning and at the end of a window."""
-    begun = _at_begin(t_s, values, begin_s)
+    highest = _highest_rate(t_s, values, begin_s, end_s)
+    begun = _at_begin(t_s, values, begin_s, highest)
     # The end is the beginning of the time after the window if time runs backwards.
-    ended = -_at_begin(-t_s[::-1], -values[::-1], -end_s)
+    ended = -_at_begin(-t_s[::-1], -values[::-1], -end_s, highest)
     return begun, max(begun, ended)
 
 
-def _at_begin(t_s: Floats, values: Floats, begin_s: float) -> float:
+def _highest_rate(t_s: Floats, values: Floats, begin_s: float, end_s: float) -> float:
+    """Return the highest rate of a cumulative column between two samples within a window.
+
+    Samples that are less than SHORTEST_EDGE_S apart are not considered. Return infinity if there is
+    no rate.
+    """
+    within = (t_s >= begin_s) & (t_s <= end_s)
+    passed_s = np.diff(t_s[within])
+    added = np.diff(values[within])
+    is_long = passed_s >= SHORTEST_EDGE_S
+    if not is_long.any():
+        return math.inf
+    return float(np.max(added[is_long] / passed_s[is_long]))
+
+
+def _at_begin(t_s: Floats, values: Floats, begin_s: float, highest: float) -> float:
     """Return the value of a cumulative column at the beginning of a window.
 
     The window begins between two samples. A server that was idle before the load used the CPU time
@@ -228,6 +244,9 @@ def _at_begin(t_s: Floats, values: Floats, begin_s: float) -> float:
     this CPU time as used before: at 20 Hz, 8 ms of a whole core on average. Therefore the value of
     the sample before is continued with the rate of the time before, as long as it does not exceed
     the value of the sample after.
+
+    A generator is often busy on both sides of the edge. Therefore the rate from the edge to the
+    sample after it is at most `highest`, the highest rate between two samples within the window.
 
     If there is no sample before, the rate of the time after is continued back to the beginning. At
     the end of a window, for which time runs backwards, a process that ended with the load is such a
@@ -241,7 +260,9 @@ def _at_begin(t_s: Floats, values: Floats, begin_s: float) -> float:
         continued = values[0] + rate * (begin_s - t_s[0])
     else:
         rate = _rate(t_s, values, t_s[before] - EDGE_S, t_s[before])
-        continued = min(values[before] + rate * (begin_s - t_s[before]), values[after])
+        continued = values[before] + rate * (begin_s - t_s[before])
+        continued = max(continued, values[after] - highest * (t_s[after] - begin_s))
+        continued = min(continued, values[after])
     if math.isnan(rate):
         continued = np.interp(begin_s, t_s, values)
     return float(continued)

@@ -66,6 +66,18 @@ def test_the_cpu_time_of_a_load_is_whole_whenever_the_sampler_ticks(phase_s, idl
         assert np.all(np.diff(server.column("cpu_s")) >= -1e-12)
 
 
+@pytest.mark.parametrize("phase_s", np.arange(0.0, 0.05, 0.007))
+def test_a_process_that_is_busy_at_both_sides_of_an_edge_has_one_cpu(phase_s):
+    """A generator uses a whole core from 0.03 s before its load to 0.03 s after it, and no more."""
+    counter = counter_of(lambda t: np.clip(t, -0.03, 1.03), phase_s + np.arange(-0.5, 1.5, 0.05))
+    window = Window(0, 1.0, -10_000_000, 1_010_000_000)
+    for found in (
+        with_edges({"generator": counter}, window),
+        stitched({"generator": counter}, [window], edges_continued=True),
+    ):
+        assert found["generator"].between(0.0, 1.0) == pytest.approx(1.0, abs=0.001)
+
+
 def test_the_edges_of_an_older_run_are_interpolated():
     """A run whose trials are sealed with interpolated edges keeps its numbers."""
     counter = counter_of(lambda t: np.clip(t, 0.0, 1.0), np.arange(-0.525, 1.5, 0.05))
