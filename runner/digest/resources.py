@@ -214,10 +214,10 @@ def with_edges(raw: Mapping[str, Counter], window: Window) -> dict[str, Counter]
 
 def _at_edges(t_s: Floats, values: Floats, begin_s: float, end_s: float) -> tuple[float, float]:
     """Return the values of a cumulative column at the beginning and at the end of a window."""
-    highest = _highest_rate(t_s, values, begin_s, end_s)
-    begun = _at_begin(t_s, values, begin_s, highest)
+    highest_rate = _highest_rate(t_s, values, begin_s, end_s)
+    begun = _at_begin(t_s, values, begin_s, highest_rate)
     # The end is the beginning of the time after the window if time runs backwards.
-    ended = -_at_begin(-t_s[::-1], -values[::-1], -end_s, highest)
+    ended = -_at_begin(-t_s[::-1], -values[::-1], -end_s, highest_rate)
     return begun, max(begun, ended)
 
 
@@ -236,7 +236,7 @@ def _highest_rate(t_s: Floats, values: Floats, begin_s: float, end_s: float) -> 
     return float(np.max(added[is_long] / passed_s[is_long]))
 
 
-def _at_begin(t_s: Floats, values: Floats, begin_s: float, highest: float) -> float:
+def _at_begin(t_s: Floats, values: Floats, begin_s: float, highest_rate: float) -> float:
     """Return the value of a cumulative column at the beginning of a window.
 
     The window begins between two samples. A server that was idle before the load used the CPU time
@@ -246,12 +246,11 @@ def _at_begin(t_s: Floats, values: Floats, begin_s: float, highest: float) -> fl
     the value of the sample after.
 
     A generator is often busy on both sides of the edge. Therefore the rate from the edge to the
-    sample after it is at most `highest`, the highest rate between two samples within the window.
+    sample after it is at most `highest_rate`, the highest rate between two samples in the window.
 
     If there is no sample before, the rate of the time after is continued back to the beginning. At
-    the end of a window, for which time runs backwards, a process that ended with the load is such a
-    case.
-    If the samples do not show a rate, the value is interpolated.
+    the end of a window (for which time runs backwards), this concerns a process that ended with
+    the load. If the samples do not show a rate, the value is interpolated.
     """
     before = int(np.searchsorted(t_s, begin_s, side="right")) - 1
     after = min(before + 1, len(t_s) - 1)
@@ -261,7 +260,7 @@ def _at_begin(t_s: Floats, values: Floats, begin_s: float, highest: float) -> fl
     else:
         rate = _rate(t_s, values, t_s[before] - EDGE_S, t_s[before])
         continued = values[before] + rate * (begin_s - t_s[before])
-        continued = max(continued, values[after] - highest * (t_s[after] - begin_s))
+        continued = max(continued, values[after] - highest_rate * (t_s[after] - begin_s))
         continued = min(continued, values[after])
     if math.isnan(rate):
         continued = np.interp(begin_s, t_s, values)
@@ -299,23 +298,8 @@ def stitched(
         pieces: list[dict[str, Floats]] = []
         for number, offset in enumerate(offsets[:-1]):
             window = windows[number]
-            # Each slice has a new generator process, so the generator's counters begin at 0 again.
-            # Samples from before this process belong to the process of the previous slice.
-            # Therefore the margin of a generator is smaller than that of other subjects.
-            margin_s = MARGIN_S / 5 if subject.startswith("generator") else MARGIN_S
-            earliest_s = (window.started_mono_ns - zero_mono_ns) / 1e9 - margin_s
-            latest_s = (window.ended_mono_ns - zero_mono_ns) / 1e9 + MARGIN_S
-            if edges_continued:
-                latest_s += margin_s - MARGIN_S
-                # The rate beside a slice must not include the load of a neighbouring slice.
-                if number > 0:
-                    ended_s = (windows[number - 1].ended_mono_ns - zero_mono_ns) / 1e9
-                    earliest_s = max(earliest_s, ended_s)
-                if number + 1 < len(windows):
-                    started_s = (windows[number + 1].started_mono_ns - zero_mono_ns) / 1e9
-                    latest_s = min(latest_s, started_s)
             begin_s = (window.begin_mono_ns - zero_mono_ns) / 1e9
-            near = _between(counter, earliest_s, latest_s)
+            near = _near(subject, counter, windows, number, edges_continued)
             piece = _piece(near, begin_s, begin_s + window.seconds, edges_continued)
             pieces += [{**piece, "t_s": piece["t_s"] + offset}] if piece else []
         if pieces:
@@ -324,8 +308,33 @@ def stitched(
     return found
 
 
-def _between(counter: Counter, earliest_s: float, latest_s: float) -> Counter:
-    """Return those samples of a counter that lie between two times."""
+def _near(
+    subject: str,
+    counter: Counter,
+    windows: Sequence[Window],
+    number: int,
+    edges_continued: bool,
+) -> Counter:
+    """Return those samples of a subject that were taken in a slice, or shortly before or after it.
+
+    `number` is the number of the slice in `windows`, counted from 0.
+    """
+    zero_mono_ns = windows[0].begin_mono_ns
+    window = windows[number]
+    # Each slice has a new generator process, so the generator's counters begin at 0 again. Samples
+    # from before this process belong to the process of the previous slice. Therefore the margin of
+    # a generator is smaller than that of other subjects.
+    margin_s = MARGIN_S / 5 if subject.startswith("generator") else MARGIN_S
+    margin_after_s = margin_s if edges_continued else MARGIN_S
+    earliest_s = (window.started_mono_ns - zero_mono_ns) / 1e9 - margin_s
+    latest_s = (window.ended_mono_ns - zero_mono_ns) / 1e9 + margin_after_s
+    # The rate beside a slice must not include the load of a neighbouring slice.
+    if edges_continued and number > 0:
+        ended_s = (windows[number - 1].ended_mono_ns - zero_mono_ns) / 1e9
+        earliest_s = max(earliest_s, ended_s)
+    if edges_continued and number + 1 < len(windows):
+        started_s = (windows[number + 1].started_mono_ns - zero_mono_ns) / 1e9
+        latest_s = min(latest_s, started_s)
     near = (counter.t_s >= earliest_s) & (counter.t_s <= latest_s)
     columns = {name: values[near] for name, values in counter.columns.items()}
     return Counter(counter.t_s[near], columns)

@@ -94,7 +94,8 @@ def test_the_process_of_another_slice_counts_for_nothing(phase_s):
     """
     starts_s = [0.0, 1.06, 2.12]
     windows = [Window(int(at * 1e9), 1.0, int(at * 1e9), int(at * 1e9) + 10**9) for at in starts_s]
-    t_s, used_s = [], []
+    t_s = []
+    used_s = []
     for start_s in starts_s:
         ticks_s = np.arange(np.ceil((start_s - phase_s) / 0.05) * 0.05 + phase_s, start_s + 1, 0.05)
         t_s += [start_s, *ticks_s]
