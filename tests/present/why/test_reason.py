@@ -45,6 +45,13 @@ def test_a_post_gives_the_reason_from_what_is_sure(tables, monkeypatch):
     monkeypatch.setattr(figures, "profiles_of", lambda _: of_load(profiles_of(US, noise_us=0.1)))
     (said,) = chapters.reason(story(tables))
     assert load_words(tables, LOAD) in set(tables.trials["load_brief"])
+    # The ratio of the paragraph before is about the same load, so the load is not named again.
+    quoted = findings.quoted_ratio(tables)
+    assert quoted is not None and quoted.trial["load"] in set(tables.trials["load"])
+    assert said.text.startswith("Under this load gin takes ")
+    assert " in HTTP" in said.text and "kernel" not in said.text
+    monkeypatch.setattr(findings, "quoted_ratio", lambda _: None)
+    (said,) = chapters.reason(story(tables))
     assert said.text.startswith("On a core, with 100 kept connections (wrk-matrix), gin takes ")
     assert " in HTTP" in said.text and "kernel" not in said.text
 
@@ -57,7 +64,7 @@ def test_the_reason_is_about_the_servers_of_the_quoted_ratio(tables, monkeypatch
     quoted = findings.quoted_servers(tables)
     assert quoted == {"axum", "gin"}
     (said,) = chapters.reason(story(tables))
-    assert ", gin takes " in said.text and "echo" not in said.text
+    assert said.text.startswith("Under this load gin takes ") and "echo" not in said.text
     (first,) = figures.first_sentences(tables, quoted)
     assert first.startswith("gin takes ")
 
