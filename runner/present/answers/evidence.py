@@ -63,7 +63,7 @@ def range_words(case: Case) -> str:
     if len(medians_ms) < 2:
         return ""
     return (
-        f"In its {len(medians_ms)} trials under this load, {case.row['server']} had medians of "
+        f"In {len(medians_ms)} trials under this load, {case.row['server']} had medians of "
         f"{number(medians_ms.min())} to {number(medians_ms.max())} ms."
     )
 

@@ -42,6 +42,8 @@ from runner.present.look.numbers import number
 from runner.verdict.limits import MOST_FAILED, Limit
 
 SHARES = {1.0: "a core", 0.5: "half a core", 0.25: "a quarter of a core", 0.1: "a tenth of a core"}
+BY_LOAD = "By load, "
+"""Beginning of a sentence with ratios that depend on the load."""
 ONLY_SEARCHES = (
     "Every trial of this run is a step of a search. The search sets the rate of each step, so no "
     "throughput can be reported."
@@ -393,7 +395,7 @@ def over_loads(known: pd.DataFrame, quantity: Quantity) -> str:
     else:
         said = f"{first} takes {_range_words(its_pairs)} times {base}'s {quantity.noun}"
         parts = [said, *(f"{server} {_range_words(pairs)}" for server, pairs in others)]
-    return f"{'By load, ' if loads > 1 else ''}{captions.joined(parts)}."
+    return f"{BY_LOAD if loads > 1 else ''}{captions.joined(parts)}."
 
 
 def _range_words(pairs: pd.DataFrame) -> str:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from runner.model import CALIBRATION
 from runner.present.answers import evidence, findings
-from runner.present.answers.findings import Row
+from runner.present.answers.findings import BY_LOAD, Row
 from runner.present.answers.summary import summarize, value_words
 from runner.present.blog.story import Story
 from runner.present.comparison import ratios
@@ -150,7 +150,7 @@ def _place_words(story: Story) -> str:
         cpus += f" ({', '.join(places)})"
     return (
         f"measured on {kind} with {captions.plural(facts.cpus or 0, 'CPU')} ({cpu}); servers ran "
-        f"{engine}{captions.beside_containers(manifest)}; server and load generator {cpus}"
+        f"{engine}{captions.beside_containers(manifest)}; server and generator {cpus}"
     )
 
 
@@ -367,8 +367,11 @@ def why(story: Story) -> list[Block]:
     costs = findings.over_loads(known, CPU_PER_REQUEST)
     if not costs:
         return []
-    rates = findings.over_loads(known, THROUGHPUT).removeprefix("By load, ")
+    rates = findings.over_loads(known, THROUGHPUT).removeprefix(BY_LOAD)
     said = f"{costs.removesuffix('.')}, and {rates}" if rates else costs
+    if said.startswith(BY_LOAD):
+        loads = known.loc[known["quantity"].eq(CPU_PER_REQUEST.name), "load"].nunique()
+        said = f"Over {loads} such loads {said.removeprefix(BY_LOAD)}"
     return [Paragraph(f"{rule} {said}")]
 
 

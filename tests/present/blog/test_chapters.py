@@ -45,7 +45,7 @@ def test_the_caveat_names_the_cpus_of_server_and_generator() -> None:
     text = chapters.caveat(story_of(with_facts(plain(), placement=place))).text
     assert "had CPUs of their own (server on CPU 0, generator on CPUs 1 and 2)" in text
     without = chapters.caveat(story_of(with_facts(plain(), placement={"disjoint": False}))).text
-    assert "server and load generator shared CPUs." in without
+    assert "server and generator shared CPUs." in without
 
 
 def test_the_table_has_servers_with_numbers_and_names_the_others() -> None:
@@ -82,6 +82,14 @@ def test_a_post_begins_with_its_title_s_story_and_one_ratio_that_its_table_has()
     ran_both = by_load["server"].nunique() == 2
     were_limit = by_load["verdict"].agg(lambda found: found.eq("server-bound").all())
     assert int(loads) == (ran_both & were_limit).sum() == 6
+    (why,) = chapters.why(story)
+    assert isinstance(why, Paragraph)
+    costs = r"gin takes \S+ to \S+ times axum's CPU time per request"
+    rates = r"axum answers (\S+) to (\S+) times as many requests/s as gin"
+    (found,) = re.findall(rf"Over 6 such loads {costs}, and {rates}", why.text)
+    assert found[2:] == (low, high), (
+        "the range of the rates is the one that the first paragraph has"
+    )
     _, table, *_ = chapters.answer_table(story)
     assert isinstance(table, TextTable)
     rows = table.frame.set_index("server")

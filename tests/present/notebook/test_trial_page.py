@@ -95,7 +95,7 @@ def test_one_extreme_trial_is_not_shown_for_its_server() -> None:
     found = choose(replace(tables, trials=three))
     assert found is not None and found.trial_id == "middle"
     assert evidence.range_words(found) == (
-        "In its 3 trials under this load, gin had medians of 10.0 to 900 ms."
+        "In 3 trials under this load, gin had medians of 10.0 to 900 ms."
     )
 
 
