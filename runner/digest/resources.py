@@ -117,6 +117,8 @@ The sampler ticks twice in this time.
 """
 SHORTEST_EDGE_S = EDGE_S / 4
 """If the samples outside a window span less than this many seconds, they do not show a rate."""
+IDLE_OUTSIDE = frozenset({"server", "database"})
+"""The subjects that work only because of the load."""
 MARGIN_S = 0.1
 """A sample taken up to this many seconds before a slice's generator starts, or after it ends, still
 counts as a sample of the slice.
@@ -202,7 +204,8 @@ def with_edges(raw: Mapping[str, Counter], window: Window) -> dict[str, Counter]
         columns = {}
         for name, values in counter.columns.items():
             if name in CUMULATIVE:
-                added = np.array(_at_edges(counter.t_s, values, 0.0, window.seconds))
+                at_edges = _at_edges(subject, counter.t_s, values, (0.0, window.seconds))
+                added = np.array(at_edges)
             elif name == "rss_bytes":
                 added = values[np.clip(at - 1, 0, None)]
             else:
@@ -212,9 +215,16 @@ def with_edges(raw: Mapping[str, Counter], window: Window) -> dict[str, Counter]
     return found
 
 
-def _at_edges(t_s: Floats, values: Floats, begin_s: float, end_s: float) -> tuple[float, float]:
-    """Return the values of a cumulative column at the beginning and at the end of a window."""
-    highest_rate = _highest_rate(t_s, values, begin_s, end_s)
+def _at_edges(
+    subject: str, t_s: Floats, values: Floats, edges_s: tuple[float, float]
+) -> tuple[float, float]:
+    """Return the values of a subject's cumulative column at the beginning and end of a window."""
+    begin_s, end_s = edges_s
+    # A server or database is idle before and after the load, so all its CPU time near the edges
+    # belongs to the load. Under a quota, its highest rate is at the beginning, because the quota
+    # saves some CPU time while the server is idle.
+    is_idle_outside = subject in IDLE_OUTSIDE
+    highest_rate = math.inf if is_idle_outside else _highest_rate(t_s, values, begin_s, end_s)
     begun = _at_begin(t_s, values, begin_s, highest_rate)
     # The end is the beginning of the time after the window if time runs backwards.
     ended = -_at_begin(-t_s[::-1], -values[::-1], -end_s, highest_rate)
@@ -246,7 +256,8 @@ def _at_begin(t_s: Floats, values: Floats, begin_s: float, highest_rate: float) 
     the value of the sample after.
 
     A generator is often busy on both sides of the edge. Therefore the rate from the edge to the
-    sample after it is at most `highest_rate`, the highest rate between two samples in the window.
+    sample after it is at most `highest_rate`, which for a generator is the highest rate between two
+    samples in the window.
 
     If there is no sample before, the rate of the time after is continued back to the beginning. At
     the end of a window (for which time runs backwards), this concerns a process that ended with
@@ -300,7 +311,8 @@ def stitched(
             window = windows[number]
             begin_s = (window.begin_mono_ns - zero_mono_ns) / 1e9
             near = _near(subject, counter, windows, number, edges_continued)
-            piece = _piece(near, begin_s, begin_s + window.seconds, edges_continued)
+            edges_s = (begin_s, begin_s + window.seconds)
+            piece = _piece(subject, near, edges_s, edges_continued)
             pieces += [{**piece, "t_s": piece["t_s"] + offset}] if piece else []
         if pieces:
             whole = {name: _joined(name, [piece[name] for piece in pieces]) for name in pieces[0]}
@@ -341,12 +353,13 @@ def _near(
 
 
 def _piece(
-    counter: Counter, begin_s: float, end_s: float, edges_continued: bool
+    subject: str, counter: Counter, edges_s: tuple[float, float], edges_continued: bool
 ) -> dict[str, Floats]:
-    """Return a counter's samples within one window, with one more sample at each end.
+    """Return a subject's samples within one window, with one more sample at each end.
 
     Return an empty dictionary if the counter has no samples.
     """
+    begin_s, end_s = edges_s
     t_s = counter.t_s
     if not len(t_s):
         return {}
@@ -357,7 +370,7 @@ def _piece(
         if name in CUMULATIVE:
             cumulated = np.interp(at, t_s, values)
             if edges_continued:
-                cumulated[[0, -1]] = _at_edges(t_s, values, begin_s, end_s)
+                cumulated[[0, -1]] = _at_edges(subject, t_s, values, edges_s)
             piece[name] = cumulated - cumulated[0]
         elif name == "rss_bytes":
             piece[name] = values[row]

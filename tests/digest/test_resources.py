@@ -78,6 +78,25 @@ def test_a_process_that_is_busy_at_both_sides_of_an_edge_has_one_cpu(phase_s):
         assert found["generator"].between(0.0, 1.0) == pytest.approx(1.0, abs=0.001)
 
 
+@pytest.mark.parametrize("phase_s", np.arange(0.0, 0.05, 0.007))
+def test_a_server_may_begin_a_load_with_the_cpu_time_that_its_quota_saved(phase_s):
+    """The server uses a whole core for 10 ms, and half a core from then on.
+
+    So its rate at the beginning is higher than between any two samples within the load.
+    """
+
+    def used(t):
+        return 0.5 * (np.clip(t, 0.0, 1.0) + np.clip(t, 0.0, 0.01))
+
+    counter = counter_of(used, phase_s + np.arange(-0.5, 1.5, 0.05))
+    window = Window(0, 1.0, -10_000_000, 1_010_000_000)
+    for found in (
+        with_edges({"server": counter}, window),
+        stitched({"server": counter}, [window], edges_continued=True),
+    ):
+        assert found["server"].between(0.0, 1.0) == pytest.approx(0.505, abs=1e-4)
+
+
 def test_the_edges_of_an_older_run_are_interpolated():
     """A run whose trials are sealed with interpolated edges keeps its numbers."""
     counter = counter_of(lambda t: np.clip(t, 0.0, 1.0), np.arange(-0.525, 1.5, 0.05))
