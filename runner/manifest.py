@@ -51,7 +51,7 @@ class Condition(StrEnum):
     COMPILER = "compiler"
     BINARY = "binary"  # a server's binary; `Difference.what` is the server's name
     IMAGE = "image"  # an image; `Difference.what` is the server's name, or THE_DATABASE
-    PROGRAM = "program"  # a server's program and variables; `Difference.what` is the server's name
+    PROGRAM = "program"  # program and environment of the server `Difference.what`
     INPUT = "input"  # a source file of the campaign; `Difference.what` is the file's name
 
 
@@ -310,7 +310,10 @@ class CampaignOfRun(Facts):
         return self.own if isinstance(self.own, tuple) else (self.own,)
 
     def variables_of(self, server: str | None = None) -> tuple[str, ...]:
-        """Return the variables of a server as texts, or of all servers if `server` is None."""
+        """Return a server's environment variables as texts.
+
+        Return those of all servers if `server` is None.
+        """
         return tuple(
             f"{name}={value} of {owner}"
             for owner, name, value in self.environment
@@ -414,9 +417,9 @@ class Manifest(Facts):
 
         The compared conditions are the machine and the hosts, the engine, the state of idle CPUs,
         the placement of CPUs, the sampling rate, the requests to a user's API, the versions of
-        tools and database, the lab's commit, the servers' variables, compilers, binaries and
-        images, and the campaign's source files. A compiler is compared only if the manifests of
-        both runs contain it.
+        tools and database, the lab's commit, the servers' environment variables, compilers,
+        binaries and images, and the campaign's source files. A compiler is compared only if the
+        manifests of both runs contain it.
 
         Not compared are names, dates, seeds, plans, Python packages, warnings, and facts of a
         machine on which no number depends.

@@ -138,7 +138,8 @@ def malformed(message: Message) -> Exchange:
 def smuggling_rows(server: Server) -> Rows:
     """Return checks of request smuggling: requests whose framing headers contradict each other.
 
-    A server without an endpoint that takes a body gets only the checks with two Content-Lengths.
+    The checks with two Content-Lengths work at any path. The other checks send a body to POST
+    /experiments, so they are left out if the server lacks this endpoint.
     """
     has_body = "experiments" in server.implements
     path = b"/experiments" if has_body else b"/no-such-path"
@@ -306,7 +307,7 @@ def _try_expect_too_large(target: Target) -> Result:
 
 def _try_declared(target: Target) -> Result:
     # The server may refuse the request at once, or wait for the body. The client sends the body
-    # late in both cases.
+    # only after the refusal, or if no refusal came for a while.
     with target.connect() as connection:
         connection.send(_head(LARGE_LENGTH).maybe_counted())
         late = LARGE_BODY

@@ -575,12 +575,12 @@ def sample_checks(
 ) -> Iterator[Check]:
     """Check invariant 9, and two invariants without a number: LIVED and PACKETS.
 
-    `raw` has all samples. `counters` has only the samples within slices, as if there were no pauses
-    between the slices. The checks are these:
+    `raw` has all samples. `counters` has only the samples within slices; their times are shifted so
+    that the slices follow each other without pauses. The checks are these:
 
     - All processes of the server survived the load, and the kernel dropped no packets.
-    - Server, generator and database stayed on the CPUs that they were given. Another tool, or a
-      manager of control groups, may have moved a process.
+    - Server, generator and database stayed on the CPUs that they were given. This check fails if
+      another tool, or a manager of control groups, moved a process.
     - Neither server nor generator used more CPU time than its CPUs offer.
     - The sampler took its samples in time, and its samples cover the whole load.
     - The server was idle while other servers of its session were loaded.

@@ -8,8 +8,8 @@ folder identifies the process that made it, by pid namespace, pid and start time
 
 The watchdog (`python -m runner.measure.leftovers watchdog LEDGER`) is a process that outlives the
 runner for a moment. The watchdog holds the read end of a pipe whose write end only the runner has.
-However the runner ends, even by SIGKILL, the kernel closes the pipe, and then the watchdog removes
-everything that the ledger lists.
+No matter how the runner ends, even by SIGKILL, the kernel closes the pipe, and then the watchdog
+removes everything that the ledger lists.
 """
 
 from __future__ import annotations

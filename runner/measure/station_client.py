@@ -145,7 +145,7 @@ class StationClient(Site):
         self._asked = 0
 
     def beside(self, container: Container, channel: Channel) -> StationClient:
-        """Return the client of a second station on the same host, which runs in `container`.
+        """Return the client of a second station, which runs in `container` on the same host.
 
         Calls to the second station, too, raise CannotGoOnError if any host of the run is lost.
         """

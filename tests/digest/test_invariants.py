@@ -249,7 +249,7 @@ def test_a_process_killed_for_memory_breaks_its_trial():
     assert not lived(measurement(died=3)).ok
 
 
-# --- the table ------------------------------------------------------------------------------------
+# --- the table of invariants ----------------------------------------------------------------------
 
 
 def test_every_invariant_is_asked_and_no_check_is_made_past_the_table():

@@ -97,7 +97,7 @@ def probe_saw(case: Case) -> str:
     """Return a text that compares the probe's median with the generator's, over the same seconds.
 
     If the generator's median is at least twice as long as the probe's median, a further sentence
-    says that the server did not need the rest of the generator's median. If the trial had no
+    says that most of the generator's median passed outside the server. If the trial had no
     probe, or the load did not keep its connections, there is no comparison: the returned sentence
     gives this reason instead.
     """
@@ -120,7 +120,7 @@ def probe_saw(case: Case) -> str:
         return f"{said}, so the probe waited longer than {tool}'s requests."
     if ours < TWICE * probes:
         return f"{said}."
-    return f"{said}. The server did not need the rest of {tool}'s {number(ours)} ms."
+    return f"{said}. So most of {tool}'s {number(ours)} ms passed outside the server."
 
 
 def percentile_table(case: Case) -> pd.DataFrame:
@@ -207,13 +207,15 @@ def law_words(case: Case) -> str:
     apart = abs(100 * (expected_ms / mean_ms - 1))
     measured = "Measured"
     if math.isfinite(case.row["iteration_mean_ms"]):
-        measured = "Measured, per iteration"
+        measured = "Measured, request and script"
+    meaning = "So this mean follows from users and rate."
+    if case.row["verdict"] == Limit.GENERATOR.verdict:
+        meaning = f"While {case.tool} limits the rate, this mean says nothing about the server."
     return (
         f"{users:,.0f} users without think time always have {users:,.0f} requests under "
         f"way{counted}. After the first tenth of the load, {case.tool} had {rate:,.0f} answers a "
         f"second, so each must take {users:,.0f} / {rate:,.0f} s = {number(expected_ms)} ms on "
-        f"average. {measured}: {number(mean_ms)} ms, a difference of {apart:.1f} %. So this mean "
-        "follows from users and rate, whatever the server."
+        f"average. {measured}: {number(mean_ms)} ms, a difference of {apart:.1f} %. {meaning}"
     )
 
 

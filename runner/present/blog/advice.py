@@ -81,12 +81,14 @@ def _best(tables: Tables, quantity: Quantity, rows: pd.DataFrame, need: str) -> 
     hedge = "" if highest == 1 else ", but measure your own load"
     others = [name for name, firsts in first_count.most_common() if firsts and name not in best]
     first, *following = [*best, *others[:MOST_OTHERS]]
-    counts = [
+    count = (
         f"no server beats {first} under {first_count[first]} of its "
-        f"{captions.plural(load_count[first], 'load')}",
-        *(f"{name} under {first_count[name]} of {load_count[name]}" for name in following),
-    ]
-    return f"Take {' or '.join(best)} if {need}{hedge}: {captions.joined(counts)}."
+        f"{captions.plural(load_count[first], 'load')}"
+    )
+    if following:
+        rest = [f"{name}: {first_count[name]} of {load_count[name]}" for name in following]
+        count += f" ({', '.join(rest)})"
+    return f"Take {' or '.join(best)} if {need}{hedge}: {count}."
 
 
 def _far_from_limits(story: Story, table: pd.DataFrame) -> str:

@@ -35,7 +35,7 @@ from runner.present.published import outcomes, published_table
 from runner.present.published.counterparts import repeats
 from runner.present.published.judging import Judged, judge_all
 from runner.present.published.sources import addresses, title_of
-from runner.present.statistics.inference import FEWEST_TRIALS
+from runner.present.statistics.inference import FEWEST_TRIALS, Ratio
 from runner.present.why import figures as why_figures
 from runner.present.why import words as why_words
 from runner.verdict.limits import Limit
@@ -86,7 +86,7 @@ def finding(story: Story) -> list[str]:
     queued = findings.two_clients(story.tables)
     ratio = findings.largest_ratio(story.tables)
     if ratio and queued:
-        ratio = f"If the server is the limit, the number is the server's. {ratio}"
+        ratio = f"If the server is the limit, the rate is the server's. {ratio}"
     sentences = [sentence for sentence in (queued, ratio) if sentence]
     return sentences or list(findings.sentences(story.tables)[:MOST_SENTENCES])
 
@@ -141,9 +141,11 @@ def _place_words(story: Story) -> str:
     kind = "a virtual machine" if facts.hypervisor else "a machine"
     engine = "in containers" if manifest.engine == "docker" else "as processes"
     cpus = "had CPUs of their own" if manifest.placement.disjoint else "shared CPUs"
+    probed = story.sealed["probe_p50_ms"].notna().any()
+    names = {"server": "server", "generator": "generator and probe" if probed else "generator"}
     places = [
-        f"{who} on CPU{'s' * (len(found) > 1)} {captions.joined([str(cpu) for cpu in found])}"
-        for who in ("server", "generator")
+        f"{name} on CPU{'s' * (len(found) > 1)} {captions.joined([str(cpu) for cpu in found])}"
+        for who, name in names.items()
         if (found := manifest.placement.cpus_of(who))
     ]
     if places:
@@ -239,7 +241,7 @@ def answer_table(story: Story) -> list[Block]:
             "the machine can do."
         )
     words += [
-        f"{label} is {server} under a second label, which shows the noise."
+        f"In figures, {label} is {server} again, which shows the noise."
         for label, server in story.tables.copies.items()
     ]
     if not under_load["server_bound"].all():
@@ -551,8 +553,9 @@ def _measured_words(judged: Judged) -> str:
     A single ratio is followed by its interval: `gnet/axum 1.17 [1.03–1.32]`. If the comparisons are
     about at most `MOST_PAIRS` pairs of servers, each pair is given by itself, and several ratios of
     a pair are given as a range: `nginx/axum 1.04 to 1.17 and nginx/gin 1.91`. If there are more
-    pairs, one range is given for all ratios. If the claim is too close to tell, the lowest and the
-    highest end of all intervals follow, because the intervals are the reason for this outcome.
+    pairs, one range is given for all ratios. If the claim, or one of the pairs, is too close to
+    tell, the lowest and the highest end of its intervals follow, because the intervals are the
+    reason for this outcome.
     """
     parts = judged.compared
     pairs = [part.words.split()[0] for part in parts]
@@ -561,22 +564,40 @@ def _measured_words(judged: Judged) -> str:
     if len(parts) == 1:
         found = ratios_found[0]
         return f"{names[0]} {ratio_words(found.ratio, found.low, found.high)}".strip()
-    by_pair: dict[str, list[float]] = {}
-    for name, found in zip(names, ratios_found, strict=True):
-        by_pair.setdefault(name, []).append(found.ratio)
+    by_pair: dict[str, list[outcomes.ClaimPart]] = {}
+    for name, part in zip(names, parts, strict=True):
+        by_pair.setdefault(name, []).append(part)
     said = judged.measured.replace("×", "")
     if len(by_pair) == 1:
         said = f"{names[0]} {said}".strip()
     elif "" not in by_pair and len(by_pair) <= MOST_PAIRS:
-        ranges = [f"{name} {_ends_words(ratios_)}" for name, ratios_ in by_pair.items()]
+        ranges = [_pair_words(name, judged, alike) for name, alike in by_pair.items()]
         said = captions.joined(ranges)
         if len(parts) > len(by_pair):
             said = f"{said} ({len(parts)} comparisons)"
     if judged.found.outcome != outcomes.CLOSE:
         return said
+    return f"{said}, {_intervals_words(ratios_found)}"
+
+
+def _pair_words(name: str, judged: Judged, parts: Sequence[outcomes.ClaimPart]) -> str:
+    """Return the ratios of one pair of servers for a claim, in words.
+
+    If the pair is too close to tell although the claim is not, its intervals follow.
+    """
+    ratios_found = [part.ratio for part in parts if part.ratio is not None]
+    said = f"{name} {_ends_words([found.ratio for found in ratios_found])}"
+    is_pair_close = any(part.outcome == outcomes.CLOSE for part in parts)
+    if not is_pair_close or judged.found.outcome == outcomes.CLOSE:
+        return said
+    return f"{said}, {_intervals_words(ratios_found)}"
+
+
+def _intervals_words(ratios_found: Sequence[Ratio]) -> str:
+    """Return the lowest and the highest end of the ratios' intervals in words."""
     low = min(found.low for found in ratios_found)
     high = max(found.high for found in ratios_found)
-    return f"{said}, with intervals from {low:.2f} to {high:.2f}"
+    return f"intervals from {low:.2f} to {high:.2f}"
 
 
 def _ends_words(values: Sequence[float]) -> str:

@@ -49,18 +49,18 @@ class Finding(Enum):
     )
     WITHIN = Rule(
         HOLDS,
-        "a ratio, or a bound on the side that the claim asks for: the test shows that it lies "
-        "within the range",
+        "the test shows that the ratio, or its bound that the claim is about, lies within the "
+        "claimed range",
         "the ratio lies within what is claimed",
     )
     BEYOND = Rule(
         FAILS,
-        "a ratio, or a bound: the test shows that it lies beyond the range",
+        "the test shows that the ratio or its bound lies beyond the claimed range",
         "the ratio lies beyond what is claimed",
     )
     AT_THE_BORDER = Rule(
         CLOSE,
-        "a ratio, or a bound: the test shows neither",
+        "the test of the ratio or its bound shows neither",
         "the interval lies about the border of what is claimed",
     )
 

@@ -93,13 +93,13 @@ def conditions(
 def changes(a: Manifest, b: Manifest) -> tuple[Difference, ...]:
     """Return the differences between two runs' manifests that users may have made on purpose.
 
-    Users may have changed the lab's commit, and the servers' compilers and variables.
+    Users may have changed the lab's commit, and the servers' compilers and environment variables.
     """
     return tuple(each for each in a.differences_from(b) if each.condition in ON_PURPOSE)
 
 
 def same_binary(a: Manifest, b: Manifest, servers: Sequence[str]) -> tuple[str, ...]:
-    """Return the servers that ran the same binary with the same variables in both runs.
+    """Return the servers that ran the same binary with the same environment variables in both runs.
 
     If the binary of a server is not known, its image is compared instead.
     """
@@ -153,7 +153,8 @@ class RunComparison:
 
     - `differences` are conditions that change the numbers. There are none unless the comparison was
       made with `force`.
-    - `changes` are differences (commit, compilers, variables) that the user may want to compare.
+    - `changes` are differences (commit, compilers, environment variables) that the user may want to
+      compare.
     - `same_binary` names the servers that ran the same binary in both runs.
     - `only_a` and `only_b` are the cells that only one of the runs has.
     - `unsealed` are the cells that have no sealed trial in one of the runs.

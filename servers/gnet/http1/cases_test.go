@@ -26,7 +26,7 @@ func get(field string) string {
 	return "GET /x HTTP/1.1\r\nHost: h\r\n" + field + "\r\n"
 }
 
-// post returns a request with fields about its body, and the body.
+// post returns a POST request with this body, and with these fields, which describe the body.
 func post(fields, body string) string {
 	return "POST /x HTTP/1.1\r\nHost: h\r\n" + fields + "\r\n\r\n" + body
 }

@@ -241,7 +241,7 @@ def test_a_disturbed_attempt_is_no_trial_left_out() -> None:
 
 
 def test_what_a_ramp_leaves_to_be_answered_is_no_rate() -> None:
-    """Requests that are answered after the last step of a ramp are part of no rate.
+    """Requests that are answered after the last step of a ramp count for no rate.
 
     The ramp has two steps of 0.2 s. The server then needs 0.1 s more to empty its queue.
     """

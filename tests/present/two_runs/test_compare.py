@@ -251,11 +251,8 @@ def test_what_no_common_cell_depends_on_may_differ(make, bench):
     ("factors", "pct", "regressed"),
     [
         ({("axum", "served_rps"): 0.9}, "5", ("axum", "requests/s")),
-        (
-            {("axum", "served_rps"): 0.9},
-            "9.9",
-            None,
-        ),  # the interval reaches 1 % to either side, so not all of it is worse by 9.9 %
+        # 10 % worse, with an interval from about 9 % to 11 %, whose near end is below 9.9 %
+        ({("axum", "served_rps"): 0.9}, "9.9", None),
         ({("axum", "served_rps"): 0.9}, "15", None),
         ({("axum", "served_rps"): 1.2}, "0", None),
         ({("gin", "server_cpu_ms_per_request"): 1.1}, "5", ("gin", "CPU ms/request")),

@@ -59,7 +59,7 @@ def figure(page, name):
 
 
 def widths(page, name):
-    page.wait_for_timeout(700)  # wait until boxes that reappear have grown, which takes 0.25 s
+    page.wait_for_timeout(700)  # boxes that reappear grow for 0.25 s, or longer on a busy machine
     return figure(page, name).locator(".flame-graph").evaluate(WIDTHS)
 
 

@@ -21,9 +21,10 @@ STARTED = time.monotonic()
 
 
 def burn(length_s):
-    """Use SHARE of a CPU for `length_s` seconds, measured by the CPU clock of this process.
+    """Use SHARE of a CPU for `length_s` seconds of wall time.
 
-    The CPU time is spread evenly over periods of PERIOD_S.
+    The CPU clock of this process measures how much CPU time was used. The CPU time is spread evenly
+    over periods of PERIOD_S.
     """
     begun = time.monotonic()
     begun_cpu = time.process_time()
