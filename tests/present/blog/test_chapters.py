@@ -32,7 +32,8 @@ def test_each_pair_of_servers_has_its_own_range() -> None:
     (bullets,) = [block for block in claims if isinstance(block, Bullets)]
     (nginx,) = [said for said in bullets.sentences if "nginx is nearly twice as fast" in said]
     assert re.search(
-        r"nginx/axum \d\.\d+ to \d\.\d+ and nginx/gin \d\.\d+ to \d\.\d+, intervals .*\(4 comp", nginx
+        r"nginx/axum \d\.\d+ to \d\.\d+ and nginx/gin \d\.\d+ to \d\.\d+, intervals .*\(4 comp",
+        nginx,
     )
     # The pair is too close to tell, because its intervals contain the border of the claim.
     ends = re.search(r"nginx/gin .*intervals from (\d\.\d+) to (\d\.\d+) \(", nginx)
