@@ -14,6 +14,7 @@ K6_SERIES := v1
 SERVERS_RUST := $(dir $(wildcard servers/*/Cargo.toml))
 SERVERS_GO := $(dir $(wildcard servers/*/go.mod examples/*/go.mod))
 PYTEST := $(BIN)/python -m pytest --durations 25 --durations-min 3
+# Exit code of pytest if the hypervisor disturbed tests that failed (tests/support/disturbance.py).
 DISTURBED := 9
 # $(call marked,MARK): the test modules that use this mark, in the order of their paths.
 marked = $$(grep -rl --include='test_*.py' 'mark\.$(1)' tests | sort)
@@ -38,11 +39,12 @@ test: setup vegeta ## Run all tests but the long ones; a change must pass them b
 test-all: setup vegeta k6-both test-servers ## Run all tests, including long loads, every server, containers, the browser and faults
 test: ONLY := not long and
 test-all: BUILT := $(notdir $(patsubst %/server.toml,%,$(wildcard servers/*/server.toml)))
-# First run the tests that measure nothing. Then run the tests that check times or only drive a load (mark `timed`), in one process
-# more than there are CPUs, because these tests mostly wait. Then run the tests that compare measured values (mark `load`), one at a
-# time. For these two phases only modules that use the mark are collected. A failed test runs once again, alone, and this result
-# counts. If the hypervisor disturbed the test, it may run more often (tests/support/disturbance.py). Every attempt is printed, and
-# .times/ has the outcomes and times of each phase in the format of JUnit.
+# The tests run in three phases. The first phase has the tests that measure nothing. The second phase has the tests that check times
+# or only drive a load (mark `timed`). These tests mostly wait, so there is one process more than there are CPUs. The third phase has
+# the tests that compare measured values (mark `load`), and runs one test at a time. In the second and third phase, pytest collects
+# only the modules that use the phase's mark. A failed test runs again, alone, and the new result counts. If the hypervisor disturbed
+# this second attempt, a third and a last attempt may follow (tests/support/disturbance.py). Every attempt is printed, and .times/ has
+# the outcomes and times of each phase as JUnit XML.
 # The binaries that long tests need are built during the first phase, so that no compiler runs while time is measured.
 test test-all:
 	@status=0; \
@@ -110,7 +112,7 @@ bench-cluster: setup ## Measure how much faster two Dask workers rebuild tables 
 	@$(BIN)/python benchmarks/cluster.py
 
 .PHONY: bench-sampler
-bench-sampler: setup ## Measure how much CPU time the sampler takes, for each kind of data that it samples
+bench-sampler: setup ## Measure how much CPU time the sampler takes, for different sets of sampled processes
 	@$(BIN)/python benchmarks/sampler.py
 
 .PHONY: bench-overhead
@@ -118,7 +120,7 @@ bench-overhead: setup ## Measure the cost of the lab's instruments (k6's samples
 	@$(BIN)/python benchmarks/overhead.py
 
 .PHONY: bench-profile
-bench-profile: setup ## Measure what the profiles of quick cost: rates beside perf, and seconds (six minutes)
+bench-profile: setup ## Run the campaign quick, and print how much perf slows the servers and how long the profiles take (six minutes)
 	@$(BIN)/bench run quick
 	@$(BIN)/python benchmarks/profile_cost.py "$$(ls -d data/runs/*-quick-* | tail -1)"
 
@@ -155,7 +157,7 @@ lock: setup ## Resolve all dependencies again: write requirements.lock, and setu
 	$(LOCK) --group dev --extra cluster --extra fleet --extra lab --extra postgres pyproject.toml -o requirements.lock
 	echo uv | $(LOCK) - -o setup/uv.txt
 
-# $(call block,NAME,OPTION,PAGE): write what `bench list OPTION` prints between the marks of NAME in PAGE.
+# $(call block,NAME,OPTION,PAGE): replace the text between the marks of NAME in PAGE by the output of `bench list OPTION`.
 define block
 @$(BIN)/bench list $(2) > .venv/.$(1).md
 @sed -i -e '/^<!-- $(1): begin/,/^<!-- $(1): end/{//!d}' -e '/^<!-- $(1): begin/r .venv/.$(1).md' $(3)
@@ -179,7 +181,7 @@ audit: setup ## Check all locked dependencies for known vulnerabilities (downloa
 	@setup/audit.sh
 
 .PHONY: reliability
-reliability: setup ## Write the table of the faults that tests cause into docs/reliability.md
+reliability: setup ## Update the tables of the faults that tests cause, in docs/reliability.md and docs/fleet.md
 	@$(BIN)/python tests/support/fault_table.py
 
 .PHONY: lab

@@ -3,10 +3,11 @@
 Run: python benchmarks/profile_cost.py RUN_FOLDER. `make bench-profile` runs the campaign
 `quick`, and then this program on the new run.
 
-Some slices of a session are plain: they run without perf. For each session, the program prints the
-duration in seconds, and for how many of these seconds the servers were loaded. For recorded slices
-and for counted slices, it also prints the rate divided by the rate of the plain slices. The printed
-ratios are the geometric mean over the servers, the lowest ratio, and the highest ratio.
+In the slices of a session, perf samples call stacks (recorded slices), counts events (counted
+slices), or does not run (plain slices). For each session, the program prints the duration in
+seconds, and for how many of these seconds the servers were loaded. For recorded slices and for
+counted slices, it also prints the rate divided by the rate of the plain slices. The printed ratios
+are the geometric mean over the servers, the lowest ratio, and the highest ratio.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ audit() {
 }
 not_audited() { echo "NOT AUDITED $1: $2"; unknown=1; }
 
-# Each tool is built once, with the dependency versions of its release.
+# built NAME COMMAND...: succeed if the tool NAME is installed. Otherwise build it by COMMAND, which uses the dependency versions of
+# the tool's release.
 built() {
   local name=$1
   shift

@@ -32,9 +32,10 @@ type head struct {
 	wantsClosing bool
 }
 
-// checkHead is a middleware. If the head is faulty, it answers 400 and closes the connection: fasthttp would
-// keep it, although a Transfer-Encoding beside a Content-Length may be request smuggling. It also closes the
-// connection if the client asks for that, in capitals or among other options.
+// checkHead is a middleware that answers a faulty head with 400, and closes the connection. fasthttp would keep
+// the connection, although a Transfer-Encoding beside a Content-Length may be request smuggling. checkHead also
+// closes the connection if the client asks for that, even if `close` is written in capitals or is one of several
+// options.
 func checkHead(c fiber.Ctx) error {
 	header := &c.RequestCtx().Request.Header
 	head := readHead(header.RawHeaders())
@@ -84,8 +85,9 @@ func (h *head) add(name, value []byte) {
 	}
 }
 
-// correctExpect is a fasthttp.Server.HeaderReceived hook, which is called before the body is read. Capitals do
-// not matter in the value of Expect, and in HTTP/1.0 the field has no meaning.
+// correctExpect writes the value of Expect in lower case, because HTTP ignores its case but fasthttp does not. In
+// HTTP/1.0, where the field has no meaning, it deletes the field. fasthttp calls this hook
+// (fasthttp.Server.HeaderReceived) before it reads the body.
 func correctExpect(header *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	if value := header.Peek(fiber.HeaderExpect); len(value) > 0 {
 		if !header.IsHTTP11() {

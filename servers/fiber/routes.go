@@ -16,10 +16,11 @@ import (
 const (
 	// beforeKey is the key of the number of requests that the counting middleware saw before this one.
 	beforeKey = "before"
-	// readTimeout ends connections that never finish a request, including its body: fasthttp has no other
-	// timeout.
+	// readTimeout is the longest time in which a client may send a request. It includes the body, because
+	// fasthttp has no separate timeout for the head.
 	readTimeout = 10 * time.Second
-	// idleTimeout ends kept connections that nobody uses, far beyond any trial's pauses.
+	// idleTimeout is the time after which an idle connection is closed. It is much longer than any pause of a
+	// trial.
 	idleTimeout = 5 * time.Minute
 	// readLimitBytes is the size of a body from which fasthttp closes the connection without reading
 	// it, so that the client may lose the answer. Smaller bodies that are too large are refused by the
@@ -45,7 +46,8 @@ func newApp(api *api) *fiber.App {
 		// Forms are not parsed: a form is not JSON, so the handler refuses it.
 		DisablePreParseMultipartForm: true,
 	})
-	// Fiber's own handler would call the middlewares, which would count bytes that are not a request.
+	// This replaces Fiber's own handler of unreadable bytes. Fiber's handler would call the middlewares, so that
+	// bytes that are not a request would be counted as one.
 	app.Server().ErrorHandler = answerUnreadable
 	app.Server().HeaderReceived = correctExpect
 	app.Use(recover.New(), checkHead)

@@ -9,9 +9,9 @@ import (
 	"common/store"
 )
 
-// createDevice inserts beside the event loop, which goes on with other connections. This connection reads no
-// further request until the answer is sent, so that its answers keep their order and it has one insert at a
-// time.
+// createDevice inserts on a goroutine of its own, so that the event loop can serve other connections. This
+// connection decodes no further request until the insert is answered. Therefore its answers keep their order, and
+// it has at most one insert at a time.
 func createDevice(s *session, e exchange) {
 	if e.TooLarge {
 		s.refuse(e.manner, contract.BodyTooLarge)
@@ -29,7 +29,8 @@ func createDevice(s *session, e exchange) {
 	}()
 }
 
-// inserted answers, unless the client has left, and goes on with the requests that came meanwhile.
+// inserted is called on the event loop after an insert has ended. It sends the answer, unless the client has
+// left, and then serves the requests that arrived meanwhile.
 func (s *session) inserted(manner manner, device *store.Device, err error) {
 	if s.isGone {
 		return

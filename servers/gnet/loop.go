@@ -8,7 +8,7 @@ import (
 )
 
 // tickInterval is the interval at which a loop looks for connections that have waited too long. The Date of an
-// answer may be as old.
+// answer may be as old as this, because the loop sets it once per tick.
 const tickInterval = 500 * time.Millisecond
 
 // loop is the state that the connections of one event loop share. Only that event loop uses it.
@@ -17,7 +17,8 @@ type loop struct {
 	events   gnet.EventLoop
 	answers  *answers
 	sessions []*session
-	// tick counts intervals, so that connections can note when they began to wait without reading a clock.
+	// tick is the number of intervals so far. A connection notes the tick at which it begins to wait, so that it
+	// need not read a clock.
 	tick int64
 }
 
@@ -25,8 +26,8 @@ func newLoop(server *server, events gnet.EventLoop) *loop {
 	return &loop{server: server, events: events, answers: newAnswers()}
 }
 
-// run makes the event loop call `do` soon. Its only error means that the loop has ended, and its connections
-// with it.
+// run makes the event loop call `do` soon. It ignores the error of Execute, which means only that the event loop
+// and its connections have ended.
 func (l *loop) run(do func()) {
 	_ = l.events.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
 		do()

@@ -29,8 +29,8 @@ type server struct {
 
 	engine gnet.Engine
 	booted chan struct{}
-	// maxConnections leaves file descriptors for other files, and for connections that are accepted before
-	// others are closed: gnet ends altogether if accept finds no descriptor.
+	// maxConnections is lower than the limit of open files, because gnet exits if accept finds no free
+	// descriptor. The rest is for other files, and for connections that are accepted before others are closed.
 	maxConnections int64
 	connections    atomic.Int64
 	isStopping     atomic.Bool

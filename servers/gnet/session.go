@@ -12,20 +12,24 @@ import (
 )
 
 const (
-	// requestTicks ends connections that never finish a request, or never take its answer.
+	// requestTicks is the time after which a connection is closed if its client does not finish a request, or
+	// stops reading answers.
 	requestTicks = int64(10 * time.Second / tickInterval)
-	// idleTicks ends kept connections that nobody uses, far beyond any trial's pauses.
+	// idleTicks is the time after which an idle connection is closed. It is much longer than any pause of a
+	// trial.
 	idleTicks = int64(5 * time.Minute / tickInterval)
 	// lingerTicks is how long a client may take to read the answer that says why its connection ends.
 	lingerTicks = int64(time.Second / tickInterval)
 
-	// maxHeldBytes limits the requests that wait behind an unanswered one. gnet reads all the time, so TCP
-	// cannot hold the client back: a client that sends more is cut off.
+	// maxHeldBytes limits the bytes that a client may send behind an unanswered request. gnet never stops
+	// reading, so TCP cannot hold the client back. Therefore the server closes the connection of a client that
+	// sends more.
 	maxHeldBytes = 1 << 20
-	// maxUnsentBytes is how much a client may leave unread before its next request is answered.
+	// maxUnsentBytes limits the answers that wait for a client to read. Above this limit, the client's next
+	// requests are held.
 	maxUnsentBytes = 64 << 10
-	// sendBytes is the size of the answers that are collected before they are sent, if many requests come at
-	// once.
+	// sendBytes limits the answers that are collected for one write. If many requests come at once, the
+	// answers are sent as soon as they exceed it.
 	sendBytes = 32 << 10
 	// retryInterval is the interval at which to check whether a client reads again, because gnet does not
 	// report it.
@@ -40,14 +44,14 @@ type phase int
 const (
 	// reading means that the connection waits for requests.
 	reading phase = iota
-	// inserting means that it waits for the database; what arrives meanwhile is held.
+	// inserting means that the connection waits for the database. Bytes that arrive are held.
 	inserting
-	// stalled means that it waits for the client to read its answers; what arrives meanwhile is held.
+	// stalled means that the connection waits for the client to read answers. Bytes that arrive are held.
 	stalled
-	// closing means that it sends the last answer; what arrives meanwhile is thrown away.
+	// closing means that the connection sends its last answer. Bytes that arrive are discarded.
 	closing
-	// lingering means that it is closed for writing only. Closing it with bytes unread would reset it, and the
-	// client might lose the answer.
+	// lingering means that only the server's direction of the connection is closed. If the server closed the
+	// whole connection with bytes unread, the kernel would reset it, and the client might lose the answer.
 	lingering
 )
 
@@ -64,7 +68,8 @@ type session struct {
 	// lingers says that the client may still be sending when the connection ends.
 	lingers bool
 
-	// isBusy says that the connection waits for a request: a part of it has arrived, or it is the first one.
+	// isBusy says that the client owes a request: it has sent only a part of a request, or has not yet sent its
+	// first one. Then requestTicks limits the wait; otherwise idleTicks does.
 	isBusy bool
 	// since is the tick at which the connection began to wait.
 	since int64
@@ -216,7 +221,8 @@ func (s *session) resume() {
 	s.do(s.serve(s.pending))
 }
 
-// do carries out an Action for callbacks other than gnet's own, as gnet does for its own.
+// do carries out an Action outside of gnet's event handlers. Within OnOpen, OnTraffic and OnClose, gnet carries
+// out the Action that the handler returns.
 func (s *session) do(action gnet.Action) {
 	if action == gnet.Close && !s.isGone {
 		_ = s.loop.events.Close(s.conn)

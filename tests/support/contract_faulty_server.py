@@ -1,6 +1,6 @@
-"""A small server with a database in memory. It follows the contract except for one fault.
+"""A small server with a database in memory, for tests of the lab's checks of the contract.
 
-A test chooses the fault by its name.
+The server follows servers/CONTRACT.md, except for one fault. A test chooses the fault by its name.
 """
 
 import hashlib

@@ -3,12 +3,13 @@
 The lab repeats disturbed trials in the same way.
 
 - A test is marked `load` or `timed` if it runs a campaign or checks times. If such a test fails,
-  and the hypervisor took much CPU time in some second, pytest ends with the exit code DISTURBED.
-  `make test` then runs the failed tests again: alone, with all fixtures made anew, and if possible
-  in a quieter moment. If this attempt was disturbed, too, `make test` runs them once more.
-- In the last attempt, a failed test marked `load` is skipped if the hypervisor took so much CPU
-  time on average that the verdict of a trial would be `inconclusive`. In this case the failure
-  proves nothing.
+  and the hypervisor took STOLEN_PCT or more of the CPUs' time in at least one second, pytest ends
+  with the exit code DISTURBED. `make test` then runs the failed tests again: alone, with all
+  fixtures made anew, and if possible in a quieter moment. If this attempt was disturbed, too,
+  `make test` repeats them up to two more times.
+- In the last attempt, a failed test marked `load` is reported as skipped if the hypervisor took so
+  much CPU time on average that the verdict of a trial would be `inconclusive`. In this case the
+  failure proves nothing.
 - A test marked `load` must run alone. If pytest-xdist runs it in one of several workers, it fails
   and says why.
 """

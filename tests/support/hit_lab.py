@@ -142,9 +142,9 @@ class Lab:
         return [f"b{block:02}-{CELL}" for block in range(1, self.repeats + 1)]
 
     def resume(self, code: int = 0) -> str:
-        """Resume the run, and wait until it ends, which must be with exit code `code`.
+        """Resume the run, and wait until it ends; return what the command printed on stderr.
 
-        Return what the command printed on stderr.
+        The command must end with exit code `code`.
         """
         fake_lab.fault(self.root, "")
         return real_lab.bench(self.root, "run", "--resume", self.run.name, code=code).stderr

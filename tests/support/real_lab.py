@@ -150,7 +150,10 @@ def start(
 
 
 def end_started() -> None:
-    """Kill each command of `start` that still runs; the lab's watchdog removes what it has left."""
+    """Kill each command that `start` has started and that still runs.
+
+    The lab's watchdog then ends and removes everything that the killed command left behind.
+    """
     while _started:
         runner = _started.pop()
         if runner.poll() is None:
@@ -176,7 +179,10 @@ def ended(
 def bench(
     root: Path, *arguments: str, code: int | None = None, **how: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run the lab's command line in `root`, which must end with exit code `code` if it is given."""
+    """Run the lab's command line in `root`.
+
+    If `code` is given, the command must end with this exit code.
+    """
     return ended(start(root, *arguments, **how), code)
 
 
@@ -254,9 +260,10 @@ def records(path: Path) -> dict[str, Any]:
 
 
 def run(root: Path, text: str | None, *arguments: str, code: int | None = 0, **how: Any) -> Run:
-    """Run `bench run` in `root`, which must end with exit code `code` if this is not None.
+    """Run `bench run` in `root`, and return the run.
 
-    If `text` is given, it is the campaign.
+    If `text` is given, it is the campaign. If `code` is not None, the command must end with this
+    exit code.
     """
     from disturbance import Disturbance  # imported late, because pytest loads it as a plugin
 

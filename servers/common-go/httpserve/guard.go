@@ -33,7 +33,8 @@ func (l watchedListener) Accept() (net.Conn, error) {
 type watchedConn struct {
 	*net.TCPConn
 	scan headScan
-	// Once true, both stay true: the connection ends with the first request that is refused for it.
+	// Neither flag is ever reset, because the first request that is refused for either reason ends the
+	// connection.
 	hasEncoding   atomic.Bool // a head with Transfer-Encoding was read
 	hasTwoLengths atomic.Bool // such a head also had a Content-Length
 }

@@ -17,7 +17,8 @@ import (
 const (
 	// headerTimeout ends connections that never finish a request's header.
 	headerTimeout = 10 * time.Second
-	// idleTimeout ends kept connections that nobody uses, far beyond any trial's pauses.
+	// idleTimeout is the time after which an idle connection is closed. It is much longer than any pause of a
+	// trial.
 	idleTimeout = 5 * time.Minute
 )
 

@@ -43,8 +43,9 @@ func Configure(databaseURL string, poolSize int32) (*pgxpool.Config, error) {
 	// The health check would take all idle connections out of the pool to look for connections that
 	// are too old, but connections have no limit of age here.
 	config.HealthCheckPeriod = forLife
-	// By default, pgx pings a connection that was idle for a second, so some requests would have a second
-	// statement. Without the ping, a connection that the database closed meanwhile costs one request a 503.
+	// By default, pgx pings a connection that was idle for 1 s, so some requests would execute two statements.
+	// Without the ping, if the database has closed a connection meanwhile, the next request that uses this
+	// connection is answered with 503.
 	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
 	config.ConnConfig.ConnectTimeout = limit
 	config.ConnConfig.DialFunc = boundedDial(config.ConnConfig.DialFunc)
@@ -74,8 +75,8 @@ func boundedDial(dial pgconn.DialFunc) pgconn.DialFunc {
 	}
 }
 
-// hastenClosing limits the time that pgx takes in the background to close a connection that failed. Only then
-// is the connection's place in the pool free. It does nothing to a connection that still works.
+// hastenClosing limits the time that pgx takes in the background to close a failed connection, because the
+// connection keeps its place in the pool until it is closed. A connection that still works is left alone.
 func hastenClosing(conn *pgconn.PgConn) {
 	if conn.IsClosed() {
 		time.AfterFunc(limit, func() { conn.Conn().Close() })

@@ -16,7 +16,7 @@ pub fn read_object<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     }
 }
 
-/// Reads a text that failed again, more slowly, to get an error with the path to the field.
+/// Reads an invalid text a second time, more slowly, to get an error with the path to the field.
 fn named<T: DeserializeOwned>(text: &str) -> Option<String> {
     let mut deserializer = Deserializer::from_str(text);
     let error = serde_path_to_error::deserialize::<_, Object<T>>(&mut deserializer).err()?;

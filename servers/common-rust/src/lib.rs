@@ -1,5 +1,5 @@
-//! What all Rust servers of the lab share, so that they differ in their frameworks only: every part
-//! of the HTTP contract that is not HTTP itself.
+//! The code that all Rust servers of the lab share, so that they differ only in their frameworks.
+//! It implements every part of the HTTP contract that is not HTTP itself.
 
 pub mod answer;
 pub mod app;

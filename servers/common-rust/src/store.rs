@@ -44,10 +44,10 @@ impl Store {
     ///
     /// # Panics
     ///
-    /// Never: only a pool with timeouts of its own needs more than a manager and a size.
+    /// Never: `build` fails only for a pool that has timeouts but no runtime.
     pub fn new(database: Database) -> Self {
-        // With `Fast`, a connection that the database has closed is noticed without asking the
-        // database.
+        // With `Fast`, deadpool only checks whether a connection is known to be closed. It sends no
+        // query to the database.
         let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_config(database.connection, NoTls, config);
         let pool = Pool::builder(manager).max_size(database.pool_size).build();
@@ -62,9 +62,9 @@ impl Store {
         let created_at = Timestamp::from_microsecond(Timestamp::now().as_microsecond())
             .expect("a time with its nanoseconds cut off stays in range");
         let device = Device { id: 0, uuid: Uuid::new_v4(), mac, firmware, created_at };
-        // The insert is a task of its own, so that it ends even if the client leaves and its
-        // request is dropped. The connection then goes back to the pool without a statement under
-        // way.
+        // The insert is a task of its own, so that it runs to its end even if the client leaves and
+        // the server drops the request. Therefore no connection goes back to the pool while its
+        // statement is still running.
         tokio::spawn(insert_until(deadline, connection, device)).await?
     }
 

@@ -1,7 +1,9 @@
-//! Connections that look at what is read from them. If a request has both Content-Length and
-//! Transfer-Encoding, hyper reads it by its Transfer-Encoding, and deletes Content-Length before a
-//! service sees it. By RFC 9112, section 6.3, such a request is perhaps an attempt at request
-//! smuggling.
+//! Streams that scan the bytes read from them for requests with both Content-Length and
+//! Transfer-Encoding.
+//!
+//! By RFC 9112, section 6.3, such a request may be an attempt at request smuggling. A service cannot
+//! detect it, because hyper reads the request by its Transfer-Encoding, and deletes Content-Length
+//! before it calls the service.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -13,8 +15,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::head_scan::HeadScan;
 
-/// Whether a connection has read a head with both fields. Once true, it stays true: the connection
-/// ends with the first request that is refused for it.
+/// Whether a head with both fields was read from a connection. It is never reset, because the first
+/// request that is refused for this reason ends the connection.
 #[derive(Clone, Default)]
 pub struct TwoLengths(Arc<AtomicBool>);
 

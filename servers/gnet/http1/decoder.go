@@ -31,7 +31,8 @@ type Request struct {
 type Event int
 
 const (
-	// NeedMore asks for the bytes that were not used, followed by further ones.
+	// NeedMore says that the request is not complete. The next call must get the unused bytes, followed by new
+	// ones.
 	NeedMore Event = iota
 	// Continue says that the client waits for 100 Continue before it sends the body.
 	Continue
@@ -71,13 +72,13 @@ type Decoder struct {
 	names []byte
 }
 
-// IsBetweenRequests tells whether no part of a request's body is awaited.
+// IsBetweenRequests returns whether the decoder waits for a head, and not for a part of a body.
 func (d *Decoder) IsBetweenRequests() bool {
 	return d.state == inHead
 }
 
-// Decode uses up to one request, and returns how many bytes it used. The other bytes must come first in the
-// next call. After Failed, and after a Request with KeepAlive false, there is nothing more to decode.
+// Decode decodes at most one request, and returns how many bytes of `in` it used. The caller must pass the unused
+// bytes again in the next call, followed by any new bytes. After Failed, and after a Request with KeepAlive false, there is nothing more to decode.
 func (d *Decoder) Decode(in []byte) (used int, event Event) {
 	started := d.state == inHead
 	for {

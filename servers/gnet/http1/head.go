@@ -148,8 +148,9 @@ func (h *head) parseField(line []byte) (status int) {
 	return 0
 }
 
-// cutField splits a line of the head into name and value. A space is no part of a token, so a line is refused
-// if a space is before its colon, or if it begins with one to continue the line above.
+// cutField splits a line of the head into name and value; `ok` is false if the line is invalid. The name must be
+// a token, which has no spaces. Therefore a space before the colon is refused, and so is a folded line, which
+// begins with a space to continue the line above.
 func cutField(line []byte) (name, value []byte, ok bool) {
 	name, value, ok = bytes.Cut(line, []byte{':'})
 	value = trimSpace(value)

@@ -31,8 +31,9 @@ async fn serve(config: Config) -> io::Result<()> {
     let mut signals = Signals::catch()?;
     let listener = TcpListener::from_std(process::listen(config.address)?)?;
     let app = Arc::new(App::new("hyper", config));
-    // Without a timer, hyper never ends a connection by itself. With one, its timeout for a head
-    // would begin at the answer before, and end connections that a load leaves idle.
+    // Without a timer, hyper never closes a connection by itself. With a timer, hyper's timeout for
+    // a head would start at the end of the previous answer, and so close connections that are idle
+    // during a load.
     let http = http1::Builder::new();
 
     let graceful = GracefulShutdown::new();

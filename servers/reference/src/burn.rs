@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::thread::set_current_timer_slack;
 use rustix::time::{ClockId, clock_gettime};
 
-/// CPU time that could not be used for longer than this is not made up for later, because the CPU
-/// was not available.
+/// The longest delay that a thread makes up for. If it is further behind its periods, because the
+/// CPU was not available, it drops the CPU time that it has missed.
 const LONGEST_DEBT: Duration = Duration::from_secs(1);
 
 /// A share of one CPU, from 0 to 1, used at the beginning of each period.
@@ -102,8 +102,8 @@ static READING: LazyLock<Duration> = LazyLock::new(|| {
 /// Uses this thread's CPU for `cpu` on top of everything else, so that a profile has a function of
 /// known cost.
 ///
-/// The cost includes half of the first reading of the clock and half of the last, which no reading
-/// shows.
+/// The cost includes the first half of the first clock reading and the second half of the last. Both
+/// lie outside the measured interval, so `READING` is added for them.
 #[inline(never)]
 pub fn known_burn(cpu: Duration) {
     let reading = *READING;

@@ -71,8 +71,8 @@ impl Conduct {
             None => now,
         };
         let service = behaviour.service.as_ref().map(|schedule| schedule.time_of(before));
-        // The service begins when the admission was due, so that the admission's lateness does not
-        // add to its own.
+        // The service time counts from the time at which the admission was due, so that a late
+        // admission does not add to the lateness of the answer.
         self.timer.wait_until(admitted + service.unwrap_or_default()).await;
         if let Some(cpu) = behaviour.cpu_per_request {
             burn::use_cpu(cpu);

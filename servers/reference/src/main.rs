@@ -62,8 +62,8 @@ fn run(config: Config, behaviour: Behaviour) -> io::Result<()> {
 fn runtime(behaviour: &Behaviour) -> io::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     if behaviour.cpu_per_request.is_some() {
-        // Sockets and signals are checked after each burning request, and not only after 61 of
-        // them.
+        // A worker checks sockets and signals after each task that it polls. By default, it checks
+        // them after 61 tasks, each of which may burn CPU time here.
         builder.event_interval(1);
     }
     builder.enable_all().build()
