@@ -371,7 +371,10 @@ def _check_sizes(
 
 
 def _form_meant(workload: Workload, given: Collection[str]) -> type[Form]:
-    """Return the form of a load, which follows from the sizes that the load contains."""
+    """Return the form of a load, which is chosen by the keys `given` of its table [[load]].
+
+    If no key decides, return the last form of the workload.
+    """
     forms = _FORMS[workload.tool, workload.load_model]
     return next((form for form in forms if _SIZES_OF_FORM[form][0] in given), forms[-1])
 

@@ -143,7 +143,7 @@ class Repository:
 
 
 def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run git in a folder, without locks that would write into the repository."""
+    """Run git in a folder, and write no lock files into the repository."""
     variables = {name: value for name, value in os.environ.items() if not _is_of_another(name)}
     return subprocess.run(
         ["git", "-C", str(folder), *arguments],

@@ -485,9 +485,10 @@ def h2load(text: str, source: str) -> Iterator[Row]:
     """Yield the row of the output of h2load.
 
     A connection may have several requests under way (by HTTP/2 or by pipelining), but h2load does
-    not print how many. The time in h2load's line `finished in` includes a warm-up, but the number
-    of requests does not. So the duration of the load is the main duration that h2load announces, if
-    it announces one. If the end of the report is missing, the number of requests is unknown.
+    not print how many. So the number of concurrent requests is unknown. The time in h2load's line
+    `finished in` includes a warm-up, but the number of requests does not. So the duration of the
+    load is the main duration that h2load announces, if it announces one. If the end of the report
+    is missing, the number of requests is unknown.
     """
     columns = _in_table(text, r"^\s{10,40}(min\s.{0,120})$", r"(?:time for )?request\s*:")
     counts = re.search(H2LOAD_COUNTS, text, re.M)

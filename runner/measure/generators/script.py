@@ -232,8 +232,8 @@ def _unpack(path: Path, archive: Path, without: Path) -> dict[PurePosixPath, byt
                 files[PurePosixPath("/", name)] = extracted.read() if extracted else b""
     if sum(map(len, files.values())) > MOST_BYTES:
         raise LabError(
-            f"{path} and the files that it opens have more than {MOST_BYTES:,} bytes, which "
-            "is too much because each run stores a copy: use smaller files."
+            f"{path} and the files that it opens have more than {MOST_BYTES:,} bytes together, "
+            "which is too much, because each run stores a copy: use smaller files."
         )
     return files
 

@@ -210,11 +210,15 @@ def law_words(case: Case) -> str:
         measured = "Measured, request and script"
     meaning = "So this mean follows from users and rate."
     if case.row["verdict"] == Limit.GENERATOR.verdict:
-        meaning = f"While {case.tool} limits the rate, this mean says nothing about the server."
+        used_pct = 100 * float(case.row["generator_cpu_mean_pct"]) / case.given("generator")
+        at = f", at {used_pct:.0f} % of its CPU," if math.isfinite(used_pct) else ""
+        meaning = f"{case.tool}{at} limits the rate: this mean does not show the server."
+    with_all = f"{case.row['rps']:,.0f}"
+    whole = f" ({with_all} with it)" if with_all != f"{rate:,.0f}" else ""
     return (
         f"{users:,.0f} users without think time always have {users:,.0f} requests under "
         f"way{counted}. After the first tenth of the load, {case.tool} had {rate:,.0f} answers a "
-        f"second, so each must take {users:,.0f} / {rate:,.0f} s = {number(expected_ms)} ms on "
+        f"second{whole}: each must take {users:,.0f} / {rate:,.0f} s = {number(expected_ms)} ms on "
         f"average. {measured}: {number(mean_ms)} ms, a difference of {apart:.1f} %. {meaning}"
     )
 

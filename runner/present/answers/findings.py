@@ -351,7 +351,7 @@ def largest_ratio(tables: Tables) -> str:
         f"requests per second as {pair['server']}"
     )
     if len(alike) > 1:
-        return f"{said} ({_range_words(alike)} times across {len(alike)} loads)."
+        return f"{said}, {_range_words(alike)} times across {len(alike)} loads."
     return f"{said}."
 
 

@@ -85,10 +85,18 @@ def finding(story: Story) -> list[str]:
     """
     queued = findings.two_clients(story.tables)
     ratio = findings.largest_ratio(story.tables)
+    for server in findings.quoted_servers(story.tables):
+        ratio = ratio.replace(f" {server}", f" {_with_language(server, story)}", 1)
     if ratio and queued:
         ratio = f"If the server is the limit, the rate is the server's. {ratio}"
     sentences = [sentence for sentence in (queued, ratio) if sentence]
     return sentences or list(findings.sentences(story.tables)[:MOST_SENTENCES])
+
+
+def _with_language(server: str, story: Story) -> str:
+    """Return a server's name with its language: `axum (Rust)`."""
+    languages = story.sealed.loc[story.sealed["server"] == server, "language"]
+    return f"{server} ({languages.iloc[0]})"
 
 
 def reason(story: Story) -> list[Block]:
@@ -356,10 +364,7 @@ def why(story: Story) -> list[Block]:
     loads. Return an empty list if the CPU time per request cannot be compared.
     """
     known = findings.known_ratios(story.tables)
-    rule = (
-        "If a server uses up the CPU time that it was given, the CPU time that a request costs "
-        "decides the rate."
-    )
+    rule = "On a fixed share of a CPU, cost per request decides the rate."
     servers = findings.quoted_servers(story.tables)
     if not servers:
         costs = findings.over_loads(known, CPU_PER_REQUEST)

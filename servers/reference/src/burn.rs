@@ -74,8 +74,8 @@ thread_local! {
 
 /// Uses CPU time on this thread until this request has used `cpu` in total.
 ///
-/// This includes what the thread has used since the last such request, to read and write HTTP. So
-/// the CPU time per request is `cpu`, and not a little more.
+/// The total includes the CPU time that the thread has used to read and write HTTP since the last
+/// call of this function. So a request costs exactly `cpu`, and HTTP adds nothing.
 pub fn use_cpu(cpu: Duration) {
     let now = Whose::Thread.cpu_time();
     let paid = PAID.get().unwrap_or(now) + cpu;

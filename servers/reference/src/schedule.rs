@@ -24,8 +24,9 @@ impl Schedule {
         let total: i64 = parts.iter().map(|(weight, _)| i64::from(*weight)).sum();
         let mut credits = vec![0_i64; parts.len()];
         let mut round = Vec::new();
-        // Smooth weighted round robin: all parts gain their weight, and the one with most is chosen
-        // and pays the total.
+        // Smooth weighted round robin: in each step, the credit of each part grows by the part's
+        // weight. The part with the highest credit is chosen, and its credit falls by the sum of
+        // all weights.
         for _ in 0..total {
             for (credit, (weight, _)) in credits.iter_mut().zip(parts) {
                 *credit += i64::from(*weight);

@@ -78,7 +78,7 @@ def test_a_post_begins_with_its_title_s_story_and_one_ratio_that_its_table_has()
     queued, ratio = chapters.finding(story)
     assert "[" not in queued and "a second client saw 0.253 ms" in queued
     (quoted,) = re.findall(r"\d\.\d+ \[[^\]]+\]", ratio)
-    assert f"axum answers {quoted} times as many requests per second as gin (" in ratio
+    assert f"axum (Rust) answers {quoted} times as many requests per second as gin (Go)," in ratio
     (low, high, loads) = re.findall(r"(\d\.\d+) to (\d\.\d+) times across (\d) loads", ratio)[0]
     assert float(low) < float(quoted.split()[0]) <= float(high)
     trials = story.tables.trials
