@@ -159,15 +159,25 @@ def ask(
 
     Return None if the answer is missing or not HTTP. Raise OSError if no connection can be opened.
     """
-    host = running.origin.partition("//")[2]
     with running.connect(timeout_s) as channel:
-        try:
-            channel.sendall(
-                f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
-            )
-            return read_response(channel, ResponseReader(), head_only=not whole)
-        except (OSError, ValueError):
-            return None
+        return ask_over(channel, running, path, whole=whole)
+
+
+def ask_over(
+    channel: socket.socket, running: Running, path: str, *, whole: bool = False
+) -> Response | None:
+    """Send GET for a path over a connection to the server; read the body only if `whole`.
+
+    Return None if the answer is missing or not HTTP.
+    """
+    host = running.origin.partition("//")[2]
+    try:
+        channel.sendall(
+            f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
+        )
+        return read_response(channel, ResponseReader(), head_only=not whole)
+    except (OSError, ValueError):
+        return None
 
 
 def get_json(running: Running, path: str, timeout_s: float = 2.0) -> dict[str, object] | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import assert_never
 
 from runner.generator_traits import TRAITS
-from runner.measure.engine import Running, ask
+from runner.measure.engine import Running, ask_over
 from runner.measure.generators.catalogue import GENERATORS
 from runner.measure.generators.command import Shot, WarmedUp
 from runner.measure.leftovers import scratch
@@ -32,6 +32,8 @@ FEWEST_DUE_IN_SLICES = 2 * LEAST_PROBED
 At least this many of the probe's requests must be due in all slices together. The number is larger
 than FEWEST_DUE, because a request may fall outside of the load at each end of each slice.
 """
+ANSWER_S = 10.0
+"""If a server does not answer a request within this many seconds, the lab stops waiting."""
 FEWEST_USERS = 20
 USERS_FOR_A_SECOND = 400
 """Up to this rate, in requests/s, an open load gets at least one user for each request per second.
@@ -112,12 +114,17 @@ def probe_hz(cell: Cell, warmed: WarmedUp, probe_s: float | None = None) -> floa
 
 
 def answer_s(running: Running, path: str) -> float:
-    """Send GET for a path three times; return how long the fastest answer took, in seconds."""
+    """Send GET for a path three times; return how long the fastest answer took, in seconds.
+
+    The time to connect does not count, because the probe keeps its connection. Over TLS, connecting
+    may take longer than the answer.
+    """
     lengths_s = []
     for _ in range(3):
         begun_s = time.monotonic()
-        with contextlib.suppress(OSError):
-            ask(running, path)
+        with contextlib.suppress(OSError), running.connect(ANSWER_S) as channel:
+            begun_s = time.monotonic()
+            ask_over(channel, running, path)
         lengths_s.append(time.monotonic() - begun_s)
     return min(lengths_s)
 

@@ -72,11 +72,11 @@ def campaign(tmp_path):
 
 def databases(runner):
     """Return the processes of PostgreSQL that a runner has started."""
-    found = [
-        each
-        for each in psutil.Process(runner.pid).children(recursive=True)
-        if each.name() == "postgres"
-    ]
+    found = []
+    for each in psutil.Process(runner.pid).children(recursive=True):
+        # A process that has just ended, for example a worker of PostgreSQL, has no name.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += [each] if each.name() == "postgres" else []
     assert found
     return found
 
