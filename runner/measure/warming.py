@@ -32,7 +32,7 @@ FEWEST_DUE_IN_SLICES = 2 * LEAST_PROBED
 At least this many of the probe's requests must be due in all slices together. The number is larger
 than FEWEST_DUE, because a request may fall outside of the load at each end of each slice.
 """
-ANSWER_S = 10.0
+PATIENCE_S = 10.0
 """If a server does not answer a request within this many seconds, the lab stops waiting."""
 FEWEST_USERS = 20
 USERS_FOR_A_SECOND = 400
@@ -122,7 +122,7 @@ def answer_s(running: Running, path: str) -> float:
     lengths_s = []
     for _ in range(3):
         begun_s = time.monotonic()
-        with contextlib.suppress(OSError), running.connect(ANSWER_S) as channel:
+        with contextlib.suppress(OSError), running.connect(PATIENCE_S) as channel:
             begun_s = time.monotonic()
             ask_over(channel, running, path)
         lengths_s.append(time.monotonic() - begun_s)

@@ -210,16 +210,18 @@ def law_words(case: Case) -> str:
         measured = "Measured, request and script"
     meaning = "So this mean follows from users and rate."
     if case.row["verdict"] == Limit.GENERATOR.verdict:
-        used_pct = 100 * float(case.row["generator_cpu_mean_pct"]) / case.given("generator")
-        at = f", at {used_pct:.0f} % of its CPU," if math.isfinite(used_pct) else ""
-        meaning = f"{case.tool}{at} limits the rate: this mean does not show the server."
-    with_all = f"{case.row['rps']:,.0f}"
-    whole = f" ({with_all} with it)" if with_all != f"{rate:,.0f}" else ""
+        used_pct = _used_pct(case, "generator")
+        busy_words = f", at {used_pct:.0f} % of its CPU," if math.isfinite(used_pct) else ""
+        limiting = f"{case.tool}{busy_words} limits the rate"
+        meaning = f"{limiting}: this mean does not show the server."
+    steady = f"{rate:,.0f}"
+    whole = f"{case.row['rps']:,.0f}"
+    whole_words = "" if whole == steady else f" ({whole} including it)"
     return (
         f"{users:,.0f} users without think time always have {users:,.0f} requests under "
-        f"way{counted}. After the first tenth of the load, {case.tool} had {rate:,.0f} answers a "
-        f"second{whole}: each must take {users:,.0f} / {rate:,.0f} s = {number(expected_ms)} ms on "
-        f"average. {measured}: {number(mean_ms)} ms, a difference of {apart:.1f} %. {meaning}"
+        f"way{counted}. After the first tenth of the load, {case.tool} had {steady} answers a "
+        f"second{whole_words}: each must take {users:,.0f} / {steady} s = {number(expected_ms)} ms "
+        f"on average. {measured}: {number(mean_ms)} ms, a difference of {apart:.1f} %. {meaning}"
     )
 
 
@@ -228,10 +230,7 @@ def cpu_words(case: Case) -> str:
 
     Each value is a percentage of the CPU that the server, or the generator, was given.
     """
-    used = {
-        side: 100 * float(case.row[f"{side}_cpu_mean_pct"]) / case.given(side)
-        for side in ("server", "generator")
-    }
+    used = {side: _used_pct(case, side) for side in ("server", "generator")}
     known = {side: pct for side, pct in used.items() if math.isfinite(pct)}
     parts = [
         f"the {side} used {pct:.0f} % of the CPU that it was given" for side, pct in known.items()
@@ -241,6 +240,11 @@ def cpu_words(case: Case) -> str:
         if parts
         else "It is not known how much of their CPU server and generator used."
     )
+
+
+def _used_pct(case: Case, side: str) -> float:
+    """Return the CPU use of `server` or `generator`, in % of the CPU that it was given."""
+    return 100 * float(case.row[f"{side}_cpu_mean_pct"]) / case.given(side)
 
 
 def servers_table(case: Case) -> pd.DataFrame:

@@ -332,23 +332,26 @@ def quoted_servers(tables: Tables) -> frozenset[str]:
     return frozenset() if quoted is None else quoted.servers
 
 
-def largest_ratio(tables: Tables) -> str:
+def largest_ratio(tables: Tables, names: Mapping[str, str] | None = None) -> str:
     """Return a sentence with the ratio that `quoted_ratio` chooses.
 
     If the same two servers were the limit of other loads, too, the sentence ends with the range of
-    their ratios over all these loads. Return an empty text if `quoted_ratio` finds no ratio.
+    their ratios over all these loads. `names` has the text by which the sentence names a server; a
+    server without such a text is named as in the tables. Return an empty text if `quoted_ratio`
+    finds no ratio.
     """
     quoted = quoted_ratio(tables)
     if quoted is None:
         return ""
     pair = quoted.pair
+    base, server = ((names or {}).get(pair[side], pair[side]) for side in ("base", "server"))
     known = known_ratios(tables)
     both = known["base"].eq(pair["base"]) & known["server"].eq(pair["server"])
     alike = known[known["quantity"].eq(THROUGHPUT.name) & _is_whole(known) & both]
     alike = alike[alike["load"].isin(loads_at_the_limit(tables, quoted.servers))]
     said = (
-        f"{load_phrase(quoted.trial)} {pair['base']} answers {ratios.words(pair)} times as many "
-        f"requests per second as {pair['server']}"
+        f"{load_phrase(quoted.trial)} {base} answers {ratios.words(pair)} times as many requests "
+        f"per second as {server}"
     )
     if len(alike) > 1:
         return f"{said}, {_range_words(alike)} times across {len(alike)} loads."

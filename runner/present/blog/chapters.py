@@ -84,19 +84,13 @@ def finding(story: Story) -> list[str]:
     findings of the report instead.
     """
     queued = findings.two_clients(story.tables)
-    ratio = findings.largest_ratio(story.tables)
-    for server in findings.quoted_servers(story.tables):
-        ratio = ratio.replace(f" {server}", f" {_with_language(server, story)}", 1)
+    languages = dict(zip(story.sealed["server"], story.sealed["language"], strict=True))
+    names = {server: _named_with_language(server, languages[server]) for server in languages}
+    ratio = findings.largest_ratio(story.tables, names)
     if ratio and queued:
         ratio = f"If the server is the limit, the rate is the server's. {ratio}"
     sentences = [sentence for sentence in (queued, ratio) if sentence]
     return sentences or list(findings.sentences(story.tables)[:MOST_SENTENCES])
-
-
-def _with_language(server: str, story: Story) -> str:
-    """Return a server's name with its language: `axum (Rust)`."""
-    languages = story.sealed.loc[story.sealed["server"] == server, "language"]
-    return f"{server} ({languages.iloc[0]})"
 
 
 def reason(story: Story) -> list[Block]:
@@ -297,7 +291,7 @@ def _server_row(row: Row, timed: dict[str, Row], ahead: _Ahead) -> dict[str, str
     """
     rate = value_words(row, "rps")
     return {
-        "server": _named_with_language(row),
+        "server": _named_with_language(str(row["server"]), str(row["language"])),
         "requests/s": rate if row["server_bound"] else f"{rate} {NOT_RANKED}",
         ahead.heading: _ratio_cell(row, ahead),
         "CPU ms/request": value_words(row, "cpu_ms_per_request"),
@@ -317,7 +311,7 @@ def _ratio_cell(row: Row, ahead: _Ahead) -> str:
 def _row_of_another_load(row: Row, timed: dict[str, Row], ahead: _Ahead) -> dict[str, str]:
     """Return the row of a server that did not run under the load of the table."""
     return {
-        "server": _named_with_language(row),
+        "server": _named_with_language(str(row["server"]), str(row["language"])),
         "requests/s": NOT_LOADED,
         ahead.heading: "–",
         "CPU ms/request": "–",
@@ -325,8 +319,9 @@ def _row_of_another_load(row: Row, timed: dict[str, Row], ahead: _Ahead) -> dict
     }
 
 
-def _named_with_language(row: Row) -> str:
-    return f"{row['server']} ({row['language']})"
+def _named_with_language(server: str, language: str) -> str:
+    """Return a server's name with its language if this is known: `axum (Rust)`, or `my-api`."""
+    return server if language == "unknown" else f"{server} ({language})"
 
 
 def _time_at_a_sustained_rate(row: Row, timed: dict[str, Row]) -> dict[str, str]:

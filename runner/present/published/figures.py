@@ -176,8 +176,8 @@ def claimed_and_measured(tables: Tables) -> Chart:
     places = {outcome: place for place, outcome in enumerate(OUTCOMES)}
     judged.sort(key=lambda each: (places[each.found.outcome], each.direction))
     words = (
-        "Outcomes use wider intervals than those drawn (Holm's correction), and a claim that needs "
-        "all of several comparisons fails if one of them fails."
+        "Intervals of joined dots are not drawn, and a claim that needs all comparisons fails if "
+        "one fails after Holm's correction."
     )
     caption = captions.caption(tables, words)
     rows = [_claim(each) for each in judged]
