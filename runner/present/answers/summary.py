@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from runner.model import CALIBRATION, OWN_SCRIPT, REQUESTS_BEYOND, carried_percent
+from runner.model import CALIBRATION, OWN_SCRIPT, REQUESTS_BEYOND, carried_percent, short_number
 from runner.present.answers import other_ports
 from runner.present.answers.ranking_text import READING, standing, times
 from runner.present.answers.unknown import why_unknown
@@ -299,8 +299,11 @@ def mean_in(row: Mapping[Any, Any], column: str) -> Mean:
 
 
 def percent_words(share_pct: float) -> str:
-    """Return a share in percent as text: `84.6 %`; return `–` if the share is unknown."""
-    return f"{number(share_pct)} %" if np.isfinite(share_pct) else "–"
+    """Return a share in percent as text: `84.6 %`; return `–` if the share is unknown.
+
+    The text is the one that the verdict's reason has for the same share: `99 %`, not `99.0 %`.
+    """
+    return f"{short_number(share_pct)} %" if np.isfinite(share_pct) else "–"
 
 
 def tail_words(row: Mapping[Any, Any]) -> str:

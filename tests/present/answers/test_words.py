@@ -81,6 +81,14 @@ def test_a_progress_line_counts_the_probes_answers():
     assert [*rate_words(metrics, is_open=True)] == ["50 requests/s"]
 
 
+@pytest.mark.parametrize("failed", [1, 5, 84, 99, 846, 990, 999, 1000])
+def test_a_share_of_failures_has_one_text_in_the_summary_and_in_the_progress(failed):
+    """Of 1000 requests, 990 fail: every place says `99 %`, and no place says `99.0 %`."""
+    metrics = {"requests": 1000, "failed": failed, "duration_s": 4.0}
+    _, said = rate_words(metrics, is_open=True)
+    assert said == f"{summary.percent_words(failed / 10)} of the requests failed"
+
+
 def test_refusals_are_answers_nowhere_in_the_summary(shedding):
     """Neither the table nor the sentences nor the warnings of the summary count refusals as
     answers.
