@@ -211,8 +211,18 @@ def _verify_raw(run: RunFolder, record: Record) -> None:
 
 
 def ensure_tables(run: RunFolder, say: Callable[[str], None], *, salvage: bool = False) -> None:
-    """Rebuild the run's tables if a table is missing, or if damaged samples are to be salvaged."""
+    """Rebuild the run's tables if a table is missing, or if damaged samples are to be salvaged.
+
+    Raise LabError if the tables cannot be rebuilt. An exported run has no raw files, so its missing
+    or damaged tables can only be exported once more.
+    """
     if salvage or not have_tables(run):
+        if run.packed.exists() and not (run.path / "trials").is_dir():
+            raise LabError(
+                f"A table in {run.tables} is missing or damaged, and an exported run has no raw "
+                "files from which the tables could be rebuilt: export the run once more.",
+                exit_code=1,
+            )
         say("Rebuilding the tables from the raw samples …")
         rebuild(run, salvage=salvage)
 
