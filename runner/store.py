@@ -424,6 +424,11 @@ class RunFolder:
         """True if the run was imported from files that the lab had not recorded."""
         return self.manifest().origin is not None
 
+    @property
+    def is_exported(self) -> bool:
+        """True if the run is an exported copy, which has tables and records, but no raw files."""
+        return self.packed.exists()
+
     def write_manifest(self, manifest: Manifest) -> None:
         """Write run.json atomically, without fields that were not given."""
         write_json(self.path / "run.json", manifest.as_json())

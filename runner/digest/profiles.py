@@ -254,4 +254,6 @@ def _write(path: Path, name: str, rows: Rows) -> None:
     except (pa.ArrowException, TypeError) as error:
         raise LabError(f"{path} cannot be written: {error}.", exit_code=1) from None
     with replacing(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd", compression_level=9)
+        pq.write_table(
+            table, temporary, compression="zstd", compression_level=9, write_page_checksum=True
+        )

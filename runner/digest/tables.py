@@ -117,12 +117,18 @@ def _encoding(schema: pa.Schema, level: int, *, split: bool) -> dict[str, object
     """Return the Parquet options for a table.
 
     With `split`, the bytes of doubles are split into streams, and all other columns use a
-    dictionary. Without `split`, all columns use a dictionary.
+    dictionary. Without `split`, all columns use a dictionary. Each page has a checksum, because
+    damaged values could otherwise be read as other numbers.
     """
     doubles = [each.name for each in schema if split and pa.types.is_floating(each.type)]
     others = [name for name in schema.names if name not in doubles]
-    packed = {"compression": "zstd", "compression_level": level}
-    return {**packed, "use_dictionary": others, "use_byte_stream_split": doubles}
+    return {
+        "compression": "zstd",
+        "compression_level": level,
+        "use_dictionary": others,
+        "use_byte_stream_split": doubles,
+        "write_page_checksum": True,
+    }
 
 
 def shrink(path: Path) -> None:
@@ -213,18 +219,24 @@ def _verify_raw(run: RunFolder, record: Record) -> None:
 def ensure_tables(run: RunFolder, say: Callable[[str], None], *, salvage: bool = False) -> None:
     """Rebuild the run's tables if a table is missing, or if damaged samples are to be salvaged.
 
-    Raise LabError if the tables cannot be rebuilt. An exported run has no raw files, so its missing
-    or damaged tables can only be exported once more.
+    Raise LabError if the tables cannot be rebuilt (see `rebuild`).
     """
-    if salvage or not have_tables(run):
-        if run.packed.exists() and not (run.path / "trials").is_dir():
-            raise LabError(
-                f"A table in {run.tables} is missing or damaged, and an exported run has no raw "
-                "files from which the tables could be rebuilt: export the run once more.",
-                exit_code=1,
-            )
-        say("Rebuilding the tables from the raw samples …")
-        rebuild(run, salvage=salvage)
+    intact = have_tables(run)
+    if intact and not salvage:
+        return
+    if run.is_exported:
+        found = "" if intact else f"A table in {run.tables} is missing or damaged. "
+        raise LabError(found + _no_raw_files(run), exit_code=1)
+    say("Rebuilding the tables from the raw samples …")
+    rebuild(run, salvage=salvage)
+
+
+def _no_raw_files(run: RunFolder) -> str:
+    """Return sentences that say why an exported run's tables cannot be rebuilt, and what to do."""
+    return (
+        f"{run.path} is an exported run without raw files, so its tables cannot be rebuilt. Use "
+        "the original run, or export it once more."
+    )
 
 
 def rebuild(
@@ -234,9 +246,12 @@ def rebuild(
 
     With `salvage`, the intact samples of a damaged k6 file are written into the tables, but the
     trial with the damaged file counts as failed. `spread` may distribute the sessions over
-    processes, each of which uses `threads` threads. Raise LabError if a raw file is missing or has
-    changed, or if a metric differs from the metric in the sealed record.
+    processes, each of which uses `threads` threads. Raise LabError if the run is an exported copy,
+    if a raw file is missing or has changed, or if a metric differs from the metric in the sealed
+    record.
     """
+    if run.is_exported:
+        raise LabError(_no_raw_files(run), exit_code=1)
     is_imported = run.is_imported
     again = partial(
         _rebuild_session,

@@ -313,8 +313,7 @@ def read_tables(run: RunFolder) -> Tables:
 @functools.lru_cache(maxsize=1)
 def _kept(run: RunFolder, _stamps: tuple[tuple[int, int, int], ...]) -> Tables:
     manifest = run.manifest()
-    remedy = f": `bench report {short_name(run)}` rebuilds the tables"
-    frames = {name: _read(run.table(name), name, remedy) for name in FRAMES}
+    frames = {name: _read(run.table(name), name, _remedy(run)) for name in FRAMES}
     return Tables(manifest, **frames | {"trials": _with_loads(frames["trials"])}, folder=run)
 
 
@@ -327,7 +326,14 @@ def read_table(run: RunFolder, name: str) -> pd.DataFrame:
     path = run.table(name)
     if not path.is_file():
         return pd.DataFrame(columns=[column.name for column in columns(name)])
-    return _read(path, name, f": `bench report {short_name(run)}` rebuilds the tables")
+    return _read(path, name, _remedy(run))
+
+
+def _remedy(run: RunFolder) -> str:
+    """Return the end of an error about a table: how the user gets an intact table."""
+    if run.is_exported:
+        return ": export the original run once more"
+    return f": remove {run.tables}, then `bench report {short_name(run)}` rebuilds the tables"
 
 
 def tables_of(manifest: Manifest, rows: Iterable[Mapping[str, Any]]) -> Tables:
@@ -361,7 +367,8 @@ def _read(path: Path, table: str, remedy: str) -> pd.DataFrame:
     try:
         if (rows := pq.read_metadata(path).num_rows) > MOST_ROWS:
             raise ValueError(f"it has {rows:,} rows, which is more than a run of the lab can have")
-        found = pq.read_table(path)
+        # Tables of earlier versions have no checksums, and are read without this check.
+        found = pq.read_table(path, page_checksum_verification=True)
         # Check the texts now. Without this check, damaged texts would only fail when they are used.
         found.validate(full=True)
         frame = found.to_pandas()
