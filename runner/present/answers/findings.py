@@ -6,7 +6,7 @@ The sentences say which server is the fastest, by which ratio, and under which l
 
 import math
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -335,9 +335,9 @@ def quoted_servers(tables: Tables) -> frozenset[str]:
 def largest_ratio(tables: Tables, names: Mapping[str, str] | None = None) -> str:
     """Return a sentence with the ratio that `quoted_ratio` chooses.
 
-    If the same two servers were the limit of other loads, too, the sentence ends with the range of
-    their ratios over all these loads. `names` has the text by which the sentence names a server; a
-    server without such a text is named as in the tables. Return an empty text if `quoted_ratio`
+    If the same two servers can be compared under other loads, too, the sentence ends with the range
+    of their ratios over all these loads. `names` has the text by which the sentence names a server;
+    a server without such a text is named as in the tables. Return an empty text if `quoted_ratio`
     finds no ratio.
     """
     quoted = quoted_ratio(tables)
@@ -348,7 +348,6 @@ def largest_ratio(tables: Tables, names: Mapping[str, str] | None = None) -> str
     known = known_ratios(tables)
     both = known["base"].eq(pair["base"]) & known["server"].eq(pair["server"])
     alike = known[known["quantity"].eq(THROUGHPUT.name) & _is_whole(known) & both]
-    alike = alike[alike["load"].isin(loads_at_the_limit(tables, quoted.servers))]
     said = (
         f"{load_phrase(quoted.trial)} {base} answers {ratios.words(pair)} times as many requests "
         f"per second as {server}"
@@ -356,17 +355,6 @@ def largest_ratio(tables: Tables, names: Mapping[str, str] | None = None) -> str
     if len(alike) > 1:
         return f"{said}, {_range_words(alike)} times across {len(alike)} loads."
     return f"{said}."
-
-
-def loads_at_the_limit(tables: Tables, servers: Collection[str]) -> set[str]:
-    """Return the loads under which each of these servers used up its CPU in all of its trials.
-
-    Only under these loads, the CPU time per request decides the rate. A load with one connection is
-    not among them, because client and server wait for each other.
-    """
-    sealed = sealed_trials(tables.trials)
-    loads = sealed[sealed["server"].isin(servers)].groupby("load", sort=False)
-    return {str(load) for load, trials in loads if limits_of(trials).eq(Limit.SERVER).all()}
 
 
 def _is_whole(pairs: pd.DataFrame) -> "pd.Series[bool]":

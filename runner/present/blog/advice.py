@@ -1,6 +1,8 @@
 """Advise which server to choose for which need, according to the rankings of a run."""
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -22,6 +24,11 @@ MOST_OTHERS = 2
 
 Each of these further servers came first under at least one load.
 """
+CONNECTIONS = {
+    "keepalive": "clients keep their connections",
+    "close": "each request opens a connection",
+}
+"""Words that say how clients use connections, by the mode of a load."""
 
 
 def advice(story: Story) -> list[Block]:
@@ -39,56 +46,161 @@ def advice(story: Story) -> list[Block]:
     ranked = table[table["server_bound"].astype(bool)]
     costed = table[table["cost_counts"].astype(bool)]
     timed = table[table["limit"].eq(Limit.NONE) & table["p99_ms"].notna()]
+    rates = _choices(story, THROUGHPUT, ranked)
+    costs = _choices(story, CPU_PER_REQUEST, costed)
+    slowest = _choices(story, P99, timed)
+    if _agree(rates, costs):
+        pairs = zip(rates, costs, strict=True)
+        best = [_advice_for_both(rate, cost) for rate, cost in pairs]
+    else:
+        best = [choice.advice("requests per second count") for choice in rates]
+        best += [choice.advice("CPU time is what you pay for") for choice in costs]
     sentences = (
-        _best(story.tables, THROUGHPUT, ranked, "requests per second count"),
-        _best(story.tables, CPU_PER_REQUEST, costed, "CPU time is what you pay for"),
-        _best(story.tables, P99, timed, "the slowest requests count"),
+        *best,
+        *(choice.advice("the slowest requests count") for choice in slowest),
         _far_from_limits(story, table),
     )
     return [Bullets(tuple(sentence for sentence in sentences if sentence))]
 
 
-def _best(tables: Tables, quantity: Quantity, rows: pd.DataFrame, need: str) -> str:
-    """Return a sentence that recommends the servers that come first most often.
+@dataclass(frozen=True)
+class _Firsts:
+    """Under how many loads each server ran, and under how many of these it came first.
 
-    Only loads under which servers differ are considered. A server comes first under a load if no
-    other server is ahead of it. The servers that come first under the largest share of their loads
-    are recommended. A server is not recommended if another server ran under more than twice as many
-    of these loads, because the share of a server with so few loads is unreliable. Return an empty
-    text if servers differ under no load.
-
-    The sentence also says under how many loads other servers came first, so that readers see what
-    the recommendation depends on. Several servers can come first under one load.
+    Only loads under which servers differ are counted. A server comes first under a load if no other
+    server is ahead of it, so several servers can come first under one load.
     """
-    load_count = Counter[str]()
-    first_count = Counter[str]()
-    for _, alike in rows.groupby("load", sort=False):
-        ranking = standing(tables, alike, quantity).ranking if len(alike) > 1 else None
-        if ranking is None or not any(pair.differ for pair in ranking.pairs.values()):
-            continue
-        load_count.update(place.name for place in ranking.places)
-        first_count.update(place.name for place in ranking.places if place.rank == 1)
-    most_loads = max(load_count.values(), default=0)
-    first_share = {
-        name: first_count[name] / loads
-        for name, loads in load_count.items()
-        if 2 * loads >= most_loads
-    }
-    if not first_share:
-        return ""
-    highest = max(first_share.values())
-    best = sorted(name for name, share in first_share.items() if share == highest)
-    hedge = "" if highest == 1 else ", but measure your own load"
-    others = [name for name, firsts in first_count.most_common() if firsts and name not in best]
-    first, *following = [*best, *others[:MOST_OTHERS]]
-    count = (
-        f"no server beats {first} under {first_count[first]} of its "
-        f"{captions.plural(load_count[first], 'load')}"
+
+    load_count: Counter[str]
+    first_count: Counter[str]
+
+    @classmethod
+    def of(cls, tables: Tables, quantity: Quantity, rows: pd.DataFrame) -> "_Firsts":
+        """Count the loads of `rows`, which are rows of the summary."""
+        load_count = Counter[str]()
+        first_count = Counter[str]()
+        for _, alike in rows.groupby("load", sort=False):
+            ranking = standing(tables, alike, quantity).ranking if len(alike) > 1 else None
+            if ranking is None or not any(pair.differ for pair in ranking.pairs.values()):
+                continue
+            load_count.update(place.name for place in ranking.places)
+            first_count.update(place.name for place in ranking.places if place.rank == 1)
+        return cls(load_count, first_count)
+
+    def _share(self, server: str) -> float:
+        """Return the share of a server's loads under which it came first."""
+        return self.first_count[server] / self.load_count[server]
+
+    @property
+    def best(self) -> list[str]:
+        """The servers that came first under the largest share of their loads.
+
+        A server is not among them if another server ran under more than twice as many loads,
+        because the share of a server with so few loads is unreliable. The list is empty if servers
+        differ under no load.
+        """
+        most_loads = max(self.load_count.values(), default=0)
+        shares = {
+            server: self._share(server)
+            for server, loads in self.load_count.items()
+            if 2 * loads >= most_loads
+        }
+        highest = max(shares.values(), default=0.0)
+        return sorted(server for server, share in shares.items() if share == highest)
+
+    @property
+    def is_clear(self) -> bool:
+        """True if the best servers came first under all of their loads."""
+        return all(self._share(server) == 1 for server in self.best)
+
+    def count_words(self) -> str:
+        """Return words that say under how many loads the best servers came first.
+
+        The words also say under how many loads other servers came first, so that readers see what
+        a recommendation depends on.
+        """
+        best = self.best
+        by_count = self.first_count.most_common()
+        others = [server for server, firsts in by_count if firsts and server not in best]
+        first, *following = [*best, *others[:MOST_OTHERS]]
+        count = (
+            f"no server beats {first} under {self.first_count[first]} of its "
+            f"{captions.plural(self.load_count[first], 'load')}"
+        )
+        if following:
+            rest = [
+                f"{server}: {self.first_count[server]} of {self.load_count[server]}"
+                for server in following
+            ]
+            count += f" ({', '.join(rest)})"
+        return count
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """The best servers for a quantity, and for one use of connections."""
+
+    firsts: _Firsts
+    use: str = ""
+    """Words that say how clients use connections; empty if the choice does not depend on it."""
+
+    @property
+    def best(self) -> str:
+        """The best servers in words: `actix or axum`."""
+        return " or ".join(self.firsts.best)
+
+    @property
+    def condition(self) -> str:
+        """The use of connections as a clause that follows another condition."""
+        return f" and {self.use}" if self.use else ""
+
+    def advice(self, need: str) -> str:
+        """Return a sentence that recommends the best servers for a need."""
+        hedge = "" if self.firsts.is_clear else ", but measure your own load"
+        count = self.firsts.count_words()
+        return f"Take {self.best} if {need}{self.condition}{hedge}: {count}."
+
+
+def _agree(rates: Sequence[_Choice], costs: Sequence[_Choice]) -> bool:
+    """Return True if the same servers are the best by rates and by costs, under all their loads."""
+    chosen_by_rate = [(choice.best, choice.use) for choice in rates]
+    chosen_by_cost = [(choice.best, choice.use) for choice in costs]
+    are_clear = all(choice.firsts.is_clear for choice in (*rates, *costs))
+    return chosen_by_rate == chosen_by_cost and are_clear
+
+
+def _advice_for_both(rate: _Choice, cost: _Choice) -> str:
+    """Return a sentence that recommends the servers that are the best by rates and by costs."""
+    first = rate.firsts.best[0]
+    rate_loads = captions.plural(rate.firsts.load_count[first], "load")
+    cost_loads = captions.plural(cost.firsts.load_count[first], "load")
+    return (
+        f"Take {rate.best} if requests per second or CPU time count{rate.condition}: no server "
+        f"beats {first} in requests per second ({rate_loads}) or in CPU time per request "
+        f"({cost_loads})."
     )
-    if following:
-        rest = [f"{name}: {first_count[name]} of {load_count[name]}" for name in following]
-        count += f" ({', '.join(rest)})"
-    return f"Take {' or '.join(best)} if {need}{hedge}: {count}."
+
+
+def _choices(story: Story, quantity: Quantity, rows: pd.DataFrame) -> list[_Choice]:
+    """Return the best servers for a quantity.
+
+    If no server came first under all of its loads, and the best servers depend on whether clients
+    keep their connections, return a choice for each of these two uses. Return an empty list if
+    servers differ under no load.
+    """
+    found = _Firsts.of(story.tables, quantity, rows)
+    if not found.best:
+        return []
+    mode_of_load = story.sealed.drop_duplicates("load").set_index("load")["mode"]
+    modes = rows["load"].map(mode_of_load)
+    by_use = [
+        _Choice(_Firsts.of(story.tables, quantity, rows[modes.eq(mode)]), words)
+        for mode, words in CONNECTIONS.items()
+    ]
+    kept, opened = (choice.best for choice in by_use)
+    if found.is_clear or not kept or not opened or kept == opened:
+        return [_Choice(found)]
+    return by_use
 
 
 def _far_from_limits(story: Story, table: pd.DataFrame) -> str:

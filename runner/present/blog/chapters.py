@@ -11,9 +11,9 @@ import pandas as pd
 
 from runner.model import CALIBRATION
 from runner.present.answers import evidence, findings
-from runner.present.answers.findings import BY_LOAD, Row
+from runner.present.answers.findings import QuotedRatio, Row
 from runner.present.answers.summary import summarize, value_words
-from runner.present.blog.story import Story
+from runner.present.blog.story import Story, workload_of
 from runner.present.comparison import ratios
 from runner.present.comparison.quantity import CPU_PER_REQUEST, THROUGHPUT
 from runner.present.comparison.ratios import YARDSTICKS
@@ -91,30 +91,6 @@ def finding(story: Story) -> list[str]:
         ratio = f"If the server is the limit, the rate is the server's. {ratio}"
     sentences = [sentence for sentence in (queued, ratio) if sentence]
     return sentences or list(findings.sentences(story.tables)[:MOST_SENTENCES])
-
-
-def reason(story: Story) -> list[Block]:
-    """Return a paragraph that says why one server needs more CPU per request than another.
-
-    The paragraph follows the ratio of `finding`, and compares the same two servers. If these two
-    servers were not profiled, the paragraph compares the servers with the highest and the lowest
-    CPU time per request. The paragraph names the kinds of work for which one server needs more CPU
-    time than the other. Return an empty list if the run has no profiles, or if no difference is
-    significant.
-    """
-    profiles = why_figures.profiles_of(story.tables)
-    if profiles is None:
-        return []
-    load = why_figures.load_of_figure(profiles)
-    said = why_words.reason(profiles, load, findings.quoted_servers(story.tables))
-    trials = why_words.trials_of_load(story.tables, load)
-    if not said or trials.empty:
-        return []
-    phrase = findings.load_phrase(trials.iloc[0].to_dict())
-    quoted = findings.quoted_ratio(story.tables)
-    if quoted is not None and findings.load_phrase(quoted.trial) == phrase:
-        phrase = "Under this load"
-    return [Paragraph(f"{phrase} {said}")]
 
 
 def caveat(story: Story) -> Paragraph:
@@ -226,7 +202,7 @@ def answer_table(story: Story) -> list[Block]:
     rows += [_row_of_another_load(row, timed, ahead) for row in others_timed]
     rows = rows[:MOST_SERVERS]
     phrase = story.phrase_of(str(load["load"]))
-    words = [f"Rates and costs: {phrase}."]
+    words = [f"Rates and costs: {phrase}{_request_words(load)}."]
     if timed:
         sustained_load = str(next(iter(timed.values()))["load"])
         sustained_words = story.phrase_of(sustained_load)
@@ -252,6 +228,15 @@ def answer_table(story: Story) -> list[Block]:
         Paragraph(" ".join(words), "note"),
         TextTable(pd.DataFrame(rows), about="Servers compared", name="servers"),
     ]
+
+
+def _request_words(load: Row) -> str:
+    """Return a clause with the request that a load sends: `; each request is GET /count`.
+
+    Return an empty text if the lab does not know the load's workload.
+    """
+    workload = workload_of(load)
+    return f"; each request is {workload.method} {workload.path}" if workload else ""
 
 
 @dataclass(frozen=True)
@@ -352,29 +337,64 @@ def rows_at_a_sustained_rate(table: pd.DataFrame) -> dict[str, Row]:
 
 
 def why(story: Story) -> list[Block]:
-    """Return a paragraph that explains the quoted ratio of rates by the CPU time per request.
+    """Return a paragraph that says why one server answers more requests/s than another.
 
-    The paragraph gives the range of both ratios over the loads that were limited by the servers. If
-    the post quotes no ratio, the paragraph gives the CPU time per request of all servers under all
-    loads. Return an empty list if the CPU time per request cannot be compared.
+    On a fixed share of a CPU, a server's CPU time per request decides its rate. So the paragraph
+    gives the ratio of the servers' CPU times per request. It compares the servers of the ratio that
+    the post quotes, under the same load. If the post quotes no ratio, the paragraph compares all
+    servers under all loads.
+
+    Then the paragraph names the kinds of work on which the more expensive server spends additional
+    CPU time, if the run has profiles that show this. Return an empty list if the run has neither.
+    """
+    quoted = findings.quoted_ratio(story.tables)
+    costs = _costs_words(story, quoted)
+    rule = f"On a fixed share of a CPU, cost per request decides the rate. {costs}" if costs else ""
+    said = [rule, _work_words(story, quoted if costs else None)]
+    text = " ".join(sentence for sentence in said if sentence)
+    return [Paragraph(text)] if text else []
+
+
+def _costs_words(story: Story, quoted: QuotedRatio | None) -> str:
+    """Return a sentence with the ratio of the CPU times per request of the quoted servers.
+
+    The load is that of the quoted ratio, which `answer_table` shows. If no ratio is quoted, the
+    sentence compares all servers under all loads. Return an empty text if the CPU times per request
+    cannot be compared.
     """
     known = findings.known_ratios(story.tables)
-    rule = "On a fixed share of a CPU, cost per request decides the rate."
-    servers = findings.quoted_servers(story.tables)
-    if not servers:
-        costs = findings.over_loads(known, CPU_PER_REQUEST)
-        return [Paragraph(f"{rule} {costs}")] if costs else []
-    known = known[known["base"].isin(servers) & known["server"].isin(servers)]
-    known = known[known["load"].isin(findings.loads_at_the_limit(story.tables, servers))]
-    costs = findings.over_loads(known, CPU_PER_REQUEST)
-    if not costs:
-        return []
-    rates = findings.over_loads(known, THROUGHPUT).removeprefix(BY_LOAD)
-    said = f"{costs.removesuffix('.')}, and {rates}" if rates else costs
-    if said.startswith(BY_LOAD):
-        loads = known.loc[known["quantity"].eq(CPU_PER_REQUEST.name), "load"].nunique()
-        said = f"Over {loads} such loads {said.removeprefix(BY_LOAD)}"
-    return [Paragraph(f"{rule} {said}")]
+    if quoted is None:
+        return findings.over_loads(known, CPU_PER_REQUEST)
+    is_pair = known["base"].eq(quoted.pair["base"]) & known["server"].eq(quoted.pair["server"])
+    under_load = known[is_pair & known["load"].eq(quoted.trial["load"])]
+    costs = findings.over_loads(under_load, CPU_PER_REQUEST)
+    return f"Under the load of the table {costs}" if costs else ""
+
+
+def _work_words(story: Story, quoted: QuotedRatio | None) -> str:
+    """Return sentences that say on which kinds of work a server spends additional CPU time.
+
+    The sentences compare the two servers of the quoted ratio. If these were not profiled, the
+    sentences compare the servers with the highest and the lowest CPU time per request. The
+    sentences name load and servers, unless these are those of the quoted ratio, which the sentence
+    before then names. Return an empty text if the run has no profiles, or if no difference is
+    significant.
+    """
+    profiles = why_figures.profiles_of(story.tables)
+    if profiles is None:
+        return ""
+    load = why_figures.load_of_figure(profiles)
+    found = why_words.reason(profiles, load, findings.quoted_servers(story.tables))
+    trials = why_words.trials_of_load(story.tables, load)
+    if found is None or trials.empty:
+        return ""
+    phrase = findings.load_phrase(trials.iloc[0].to_dict())
+    is_named = (
+        quoted is not None
+        and phrase == findings.load_phrase(quoted.trial)
+        and (found.more, found.less) == (quoted.pair["server"], quoted.pair["base"])
+    )
+    return found.parts if is_named else f"{phrase} {found.words}"
 
 
 # --- published claims -----------------------------------------------------------------------------

@@ -108,7 +108,13 @@ HIGHEST_OF_WIDTH = 1100 / 700
 
 A figure that is higher is shown only in the report.
 """
-PREFERRED = ("verdict-two-clients", "ratios", "wrk-requests", "wrk-cpu-per-request")
+PREFERRED = (
+    "verdict-two-clients",
+    "ratios",
+    "wrk-requests",
+    "why-categories",
+    "wrk-cpu-per-request",
+)
 """Names of the figures that a post shows, in order of priority.
 
 The post shows the first `MOST_FIGURES` of these figures that the run has.
@@ -239,7 +245,7 @@ def _post(story: Story, figures: Sequence[Picture], *, with_report: bool) -> lis
             "Which server does more",
             [*chapters.answer_table(story), *shown("ratios", "wrk-requests")],
         ),
-        ("Why", [*chapters.why(story), *shown("wrk-cpu-per-request")]),
+        ("Why", [*chapters.why(story), *shown("why-categories", "wrk-cpu-per-request")]),
         ("Which published claims hold here", chapters.claims(story)),
         ("What to take", advice(story)),
         ("More figures", [*pictures.values()]),
@@ -249,7 +255,6 @@ def _post(story: Story, figures: Sequence[Picture], *, with_report: bool) -> lis
     )
     blocks: list[Block] = [
         *(Paragraph(sentence) for sentence in chapters.finding(story)),
-        *chapters.reason(story),
         chapters.caveat(story),
     ]
     for title, content in contents:

@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from runner.manifest import Manifest
-from runner.model import LabError, Workload
-from runner.planning.catalog import load_workload
 from runner.present.blog.handlers import framework_version, handler
-from runner.present.blog.story import Story
+from runner.present.blog.story import Story, workload_of
 from runner.present.look import captions
 from runner.present.look.markup import Block, Code, Paragraph
 
@@ -37,20 +35,12 @@ def requests_and_code(story: Story) -> list[Block]:
     return [*commands, *code, _versions(story)]
 
 
-def _workload(row: Mapping[Any, Any]) -> Workload | None:
-    """Return the workload of a trial; return None if the lab does not know this workload."""
-    try:
-        return load_workload(str(row["workload"]))
-    except LabError:
-        return None
-
-
 def _request_words(row: Mapping[Any, Any]) -> str:
     """Return the request of a trial as a shell comment.
 
     Return an empty text if the trial's workload is unknown.
     """
-    workload = _workload(row)
+    workload = workload_of(row)
     if workload is None:
         return ""
     return f"# {row['workload']}: {workload.method} {workload.path} {workload.body}".rstrip()
@@ -76,7 +66,7 @@ def _command_words(story: Story, row: Mapping[Any, Any]) -> str:
 
 def _handlers(story: Story, row: Mapping[Any, Any]) -> list[Block]:
     """Return the code that answers a trial's request, for one server of each language."""
-    workload = _workload(row)
+    workload = workload_of(row)
     if workload is None:
         return []
     under_load = story.sealed[story.sealed["load"] == row["load"]].drop_duplicates("server")

@@ -9,6 +9,8 @@ from typing import Any
 import pandas as pd
 
 from runner.manifest import Manifest
+from runner.model import LabError, Workload
+from runner.planning.catalog import load_workload
 from runner.present.answers import findings
 from runner.present.answers.findings import Row
 from runner.present.frames import Case, Tables, sealed_trials
@@ -57,6 +59,14 @@ def _typed(argument: str) -> str:
     if argument.startswith("--out=json="):
         return f"--out=json={Path(argument).name}"
     return Path(argument).name
+
+
+def workload_of(row: Mapping[Any, Any]) -> Workload | None:
+    """Return the workload of a trial; return None if the lab does not know this workload."""
+    try:
+        return load_workload(str(row["workload"]))
+    except LabError:
+        return None
 
 
 @dataclass(frozen=True, eq=False)

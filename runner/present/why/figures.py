@@ -25,6 +25,8 @@ LEAST_SHARE = 0.01
 The CPU time is enough if it is at least this share of the total CPU time per request of the most
 expensive server.
 """
+LEAST_COST = 0.02
+"""The caption says by which share recording raised the CPU time, if it is at least this share."""
 BAR_IN = 0.15
 APART_IN = 0.14
 LABEL_IN = 2.85
@@ -85,8 +87,13 @@ def categories(tables: Tables) -> Chart:
     servers = profiles.of(load)
     shown = in_figure(servers)
     said = sentences(profiles, load)
-    title = said[-1] if said else f"Where {servers[0].server}'s CPU time goes"
+    title = f"Where {servers[0].server}'s CPU time goes"
+    if said:
+        title = said[-1].partition(":")[0].rstrip(".")  # the bars show the parts
     words = "The bars of a server add up to its CPU time per request"
+    cost = profiles.cost()
+    if cost is not None and cost.mean >= LEAST_COST:
+        words += f", which recording the profile raised by {100 * cost.mean:.0f} %"
     if len(servers) > len(shown):
         words += (
             f"; shown are the {len(shown) - 1} cheapest servers and the most expensive of "

@@ -148,19 +148,27 @@ def difference_words(found: Difference) -> str:
 
 
 def shares_words(found: Difference) -> str:
-    """Return a sentence like that of `difference_words`, with percentages in place of µs.
+    """Return sentences like that of `difference_words`, with percentages in place of µs.
 
     perf itself takes CPU time in the profiled slices, so µs from profiles would contradict the CPU
-    time per request that the trials show on the same page. The percentages are parts of the sum of
-    all kinds of work for which the more expensive server needs significantly more CPU time.
+    time per request that the trials show on the same page.
     """
     apart = _Apart.of(found)
     if apart is None:
         return _too_close(found)
-    sum_us = sum(part.more_us for part in apart.added)
     said = f"{apart.more} takes more CPU time per request than {apart.less}"
     if not apart.added:
         return f"{said}; by profiles, {NO_PART}."
+    return f"{said}. {_parts_words(apart)}"
+
+
+def _parts_words(apart: _Apart) -> str:
+    """Return a sentence that says on which kinds of work the additional CPU time is spent.
+
+    The percentages are parts of the sum of all kinds of work for which the more expensive server
+    needs significantly more CPU time. There must be at least one such kind of work.
+    """
+    sum_us = sum(part.more_us for part in apart.added)
     first, *others = apart.added
     parts = [
         f"{100 * first.more_us / sum_us:.0f} % is spent {first.where}",
@@ -168,9 +176,26 @@ def shares_words(found: Difference) -> str:
     ]
     less = f"; it takes less {captions.joined([part.where for part in apart.saved])}"
     return (
-        f"{said}. Of the additional time, by profiles, {captions.joined(parts)}"
+        f"Of the additional time, by profiles, {captions.joined(parts)}"
         f"{less if apart.saved else ''}."
     )
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why one server needs more CPU time per request than another."""
+
+    more: str
+    """The server that needs more CPU time."""
+    less: str
+    """The server with which it is compared."""
+    parts: str
+    """A sentence that says on which kinds of work the additional CPU time is spent."""
+
+    @property
+    def words(self) -> str:
+        """Sentences that name the two servers, and then the kinds of work."""
+        return f"{self.more} takes more CPU time per request than {self.less}. {self.parts}"
 
 
 @dataclass(frozen=True)
@@ -256,16 +281,18 @@ def first_sentence(profiles: Profiles, load: str, servers: Collection[str]) -> s
     return shares_words(found[-1].less(found[0])) if len(found) > 1 else ""
 
 
-def reason(profiles: Profiles, load: str, servers: Collection[str] = ()) -> str:
-    """Return the sentence of `first_sentence`, or an empty text if the sentence gives no reason.
+def reason(profiles: Profiles, load: str, servers: Collection[str] = ()) -> Reason | None:
+    """Return why one server needs more CPU time per request than another under a load.
 
-    The sentence gives no reason if the total CPU times of the two servers do not differ
-    significantly, or if no kind of work differs significantly between the two servers.
+    The servers are those that `first_sentence` compares. Return None if their total CPU times do
+    not differ significantly, or if the more expensive server needs significantly more CPU time for
+    no single kind of work.
     """
     found = _pair_or_all(_compared(profiles, load), servers)
     apart = _Apart.of(found[-1].less(found[0])) if len(found) > 1 else None
-    is_known = apart is not None and (apart.added or apart.saved)
-    return first_sentence(profiles, load, servers) if is_known else ""
+    if apart is None or not apart.added:
+        return None
+    return Reason(apart.more, apart.less, _parts_words(apart))
 
 
 def _pair_or_all(found: list[ServerProfile], servers: Collection[str]) -> list[ServerProfile]:

@@ -39,11 +39,36 @@ def advised(tables: Tables) -> list[str]:
     ],
 )
 def test_the_faster_server_is_advised_and_no_yardstick(tmp_path, rates_rps, best):
-    rates, costs, *_ = advised(with_rates(tmp_path, rates_rps))
-    assert rates.startswith(f"Take {best} if requests per second count: ")
-    assert costs.startswith(f"Take {best} if CPU time is what you pay for: ")
+    said, *others = advised(with_rates(tmp_path, rates_rps))
+    assert said.startswith(f"Take {best} if requests per second or CPU time count: ")
+    assert f": no server beats {best} in requests per second (" in said
+    assert not any("requests per second" in other or "CPU time" in other for other in others)
+
+
+def test_a_server_that_is_cheaper_but_slower_is_advised_for_its_cost_only(tmp_path):
+    tables = with_rates(tmp_path, {"axum": 40_000, "gin": 20_000, "nginx": 90_000})
+    cheap = tables.trials["server"].eq("gin")
+    cost = tables.trials["server_cpu_ms_per_request"].where(~cheap, 0.001)
+    rates, costs, *_ = advised(changed(tables, server_cpu_ms_per_request=cost.to_numpy()))
+    assert rates.startswith("Take axum if requests per second count: no server beats axum under ")
+    assert costs.startswith("Take gin if CPU time is what you pay for: no server beats gin under ")
     loads = int(rates.split(" of its ")[-1].split()[0])
-    assert rates.endswith(f": no server beats {best} under {loads} of its {loads} loads.")
+    assert rates.endswith(f" under {loads} of its {loads} loads.")
+
+
+def test_the_advice_depends_on_whether_clients_keep_their_connections(tmp_path):
+    tables = with_rates(tmp_path, {"axum": 40_000, "gin": 20_000, "nginx": 90_000})
+    trials = tables.trials
+    swapped = trials["mode"].eq("close") & trials["server"].isin(["axum", "gin"])
+    assert swapped.any() and not swapped.all()
+    rps = trials["served_rps"].where(~swapped, 8e8 / trials["served_rps"])
+    cost = 1000 / rps
+    said = advised(
+        changed(tables, served_rps=rps.to_numpy(), server_cpu_ms_per_request=cost.to_numpy())
+    )
+    count = "if requests per second or CPU time count"
+    assert said[0].startswith(f"Take axum {count} and clients keep their connections: ")
+    assert said[1].startswith(f"Take gin {count} and each request opens a connection: ")
 
 
 def test_servers_that_do_not_differ_get_no_advice(tmp_path):

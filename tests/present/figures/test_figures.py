@@ -451,7 +451,7 @@ def test_a_missing_table_or_column_is_one_sentence(table: str, tmp_path: Path) -
     with pytest.raises(LabError, match="cannot be read"):
         read_tables(run)
     run.table(table).unlink()
-    with pytest.raises(LabError, match=r"is missing: `bench report"):
+    with pytest.raises(LabError, match=rf"is missing: {remedy}"):
         read_tables(run)
 
 

@@ -78,9 +78,9 @@ def test_the_caption_is_one_sentence_and_one_line_of_source(profiled):
     assert "Bar: mean of" in made.key
 
 
-def test_the_title_says_who_takes_more_and_on_what(profiled):
+def test_the_title_says_who_takes_more(profiled):
     made = figures.categories(profiled)
-    assert made.title.startswith("gin takes 15.0 µs more CPU time per request than axum: 9.35 in")
+    assert made.title == "gin takes 15.0 µs more CPU time per request than axum"
     assert made.title in made.describe(made)
 
 
