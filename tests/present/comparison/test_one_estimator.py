@@ -207,6 +207,11 @@ def of_rates(sentence: str) -> Iterator[Quotient]:
 
     The rates in the sentence have only three significant digits.
     """
+    many = re.search(rf" answers ({NUMBER}) requests/s, which is × the rate of (.*)", sentence)
+    if many:
+        for rate, text in re.findall(rf"[\w-]+ ({NUMBER}) \(×({NUMBER} \[\S+\])\)", many[2]):
+            yield Quotient(text, many[1], rate, sentence, digits=3)
+        return
     said = re.search(
         rf"(\S+) answers ({NUMBER}) requests/s(.*?): (.*) \(\d+ \w+\)(?:; nginx.*: {NUMBER})?\.$",
         sentence,
