@@ -6,7 +6,7 @@ The sentences say which server is the fastest, by which ratio, and under which l
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -266,13 +266,8 @@ def one_load(tables: Tables, known: pd.DataFrame) -> str:
     trials = captions.plural(pairs[0]["sessions"], unit)
     most = _machine_words(tables, str(row["load"]))
     if len(pairs) > MOST_IN_WORDS:
-        others = [
-            f"{pair['server']} {_rounded(pair['theirs'])} (×{ratios.words(pair)})" for pair in pairs
-        ]
-        return (
-            f"{load_phrase(row)} {pairs[0]['base']} answers {_rounded(pairs[0]['ours'])} "
-            f"requests/s, which is × the rate of {captions.joined(others)} ({trials}){most}."
-        )
+        rates = _rates_with_ratios(pairs)
+        return f"{load_phrase(row)} {captions.joined(rates)}, {trials}{most}."
     parts = [f"{pairs[0]['base']} answers {_rounded(pairs[0]['ours'])} requests/s"]
     parts += [f"{pair['server']} {_rounded(pair['theirs'])}" for pair in pairs]
     times = []
@@ -286,6 +281,20 @@ def one_load(tables: Tables, known: pd.DataFrame) -> str:
     )
 
 
+def _rates_with_ratios(pairs: Sequence[Row]) -> list[str]:
+    """Return the rate of each server as text, and in parentheses the base's rate divided by it.
+
+    For example `gin 20,100 (axum/gin 1.82 [1.44–2.30])`. Only the first ratio names its servers.
+    """
+    base = pairs[0]["base"]
+    parts = [f"{base} answers {_rounded(pairs[0]['ours'])} requests/s"]
+    label = f"{base}/{pairs[0]['server']} "
+    for pair in pairs:
+        parts.append(f"{pair['server']} {_rounded(pair['theirs'])} ({label}{ratios.words(pair)})")
+        label = ""
+    return parts
+
+
 def _machine_words(tables: Tables, load: str) -> str:
     """Return a clause with the rates of the yardsticks that ran under a load.
 
@@ -296,7 +305,7 @@ def _machine_words(tables: Tables, load: str) -> str:
     is_here = found["quantity"].eq(THROUGHPUT.name) & found["load"].eq(load)
     rows = found[is_here & found["server"].isin(YARDSTICKS)].to_dict("records")
     return "".join(
-        f"; {row['server']}, which only sends fixed bodies, shows what the machine can do: "
+        f"; {row['server']}, with fixed bodies, shows what the machine can do: "
         f"{_rounded(row['theirs'])}"
         for row in rows
     )

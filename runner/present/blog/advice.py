@@ -122,7 +122,8 @@ class _Firsts:
         best = self.best
         by_count = self.first_count.most_common()
         others = [server for server, firsts in by_count if firsts and server not in best]
-        first, *following = [*best, *others[:MOST_OTHERS]]
+        first = best[0]
+        following = [*best[1:], *others[:MOST_OTHERS]]
         count = (
             f"no server beats {first} under {self.first_count[first]} of its "
             f"{captions.plural(self.load_count[first], 'load')}"
@@ -197,8 +198,9 @@ def _choices(story: Story, quantity: Quantity, rows: pd.DataFrame) -> list[_Choi
         _Choice(_Firsts.of(story.tables, quantity, rows[modes.eq(mode)]), words)
         for mode, words in CONNECTIONS.items()
     ]
-    kept, opened = (choice.best for choice in by_use)
-    if found.is_clear or not kept or not opened or kept == opened:
+    bests = {choice.best for choice in by_use}
+    depends_on_use = len(bests) > 1 and "" not in bests
+    if found.is_clear or not depends_on_use:
         return [_Choice(found)]
     return by_use
 

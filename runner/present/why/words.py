@@ -169,7 +169,8 @@ def _parts_words(apart: _Apart) -> str:
     needs significantly more CPU time. There must be at least one such kind of work.
     """
     sum_us = sum(part.more_us for part in apart.added)
-    first, *others = apart.added
+    first = apart.added[0]
+    others = apart.added[1:]
     parts = [
         f"{100 * first.more_us / sum_us:.0f} % is spent {first.where}",
         *(f"{100 * part.more_us / sum_us:.0f} % {part.where}" for part in others),

@@ -207,10 +207,13 @@ def of_rates(sentence: str) -> Iterator[Quotient]:
 
     The rates in the sentence have only three significant digits.
     """
-    many = re.search(rf" answers ({NUMBER}) requests/s, which is × the rate of (.*)", sentence)
+    many = re.search(rf"(\S+) answers ({NUMBER}) requests/s, (.* \(\S+/.*), \d+ \w+", sentence)
     if many:
-        for rate, text in re.findall(rf"[\w-]+ ({NUMBER}) \(×({NUMBER} \[\S+\])\)", many[2]):
-            yield Quotient(text, many[1], rate, sentence, digits=3)
+        beside = re.findall(rf"([\w-]+) ({NUMBER}) \((?:\S+/\S+ )?({NUMBER} \[\S+\])\)", many[3])
+        assert len(beside) == sentence.count("[") > 1, "each ratio is beside a rate"
+        assert f"({many[1]}/{beside[0][0]} " in sentence, "the first ratio names its servers"
+        for _, rate, text in beside:
+            yield Quotient(text, many[2], rate, sentence, digits=3)
         return
     said = re.search(
         rf"(\S+) answers ({NUMBER}) requests/s(.*?): (.*) \(\d+ \w+\)(?:; nginx.*: {NUMBER})?\.$",

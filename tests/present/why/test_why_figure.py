@@ -81,6 +81,9 @@ def test_the_caption_is_one_sentence_and_one_line_of_source(profiled):
 def test_the_title_says_who_takes_more(profiled):
     made = figures.categories(profiled)
     assert made.title == "gin takes 15.0 µs more CPU time per request than axum"
+    profiles = figures.profiles_of(profiled)
+    (said,) = figures.sentences(profiles, figures.load_of_figure(profiles))
+    assert said.startswith(f"{made.title}: 9.35 in")
     assert made.title in made.describe(made)
 
 
