@@ -91,9 +91,9 @@ def categories(tables: Tables) -> Chart:
     if said:
         title = said[-1].partition(":")[0].rstrip(".")  # the bars show the parts
     words = "The bars of a server add up to its CPU time per request"
-    cost = profiles.cost()
+    cost = profiles.cost(load)
     if cost is not None and cost.mean >= LEAST_COST:
-        words += f", which recording the profile raised by {100 * cost.mean:.0f} %"
+        words += f", and recording the profile raised this time by {100 * cost.mean:.0f} %"
     if len(servers) > len(shown):
         words += (
             f"; shown are the {len(shown) - 1} cheapest servers and the most expensive of "

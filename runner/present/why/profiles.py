@@ -163,14 +163,15 @@ class Profiles:
             used = float(slices["cpu_us_per_request"].mean())
             yield ServerProfile(str(server), load, by_category, used)
 
-    def cost(self) -> Microseconds | None:
-        """Return the share by which recording call stacks raises the CPU time per request.
+    def cost(self, load: str) -> Microseconds | None:
+        """Return the share by which recording call stacks raises the CPU time under a load.
 
-        Recorded slices are compared with plain slices of the same session. Return None if there are
-        no plain slices to compare with.
+        For each server, its recorded slices are compared with its plain slices of the same session.
+        Return None if there are no plain slices to compare with.
         """
-        used = self.slices.set_index("trial_id")["cpu_us_per_request"]
-        kind = self.slices.set_index("trial_id")["kind"]
+        of_load = self.slices[self.slices["load"].eq(load)].set_index("trial_id")
+        used = of_load["cpu_us_per_request"]
+        kind = of_load["kind"]
         recorded = used[kind.eq("recorded")].groupby("trial_id").mean()
         plain = used[kind.eq("plain")]
         ratios = (recorded.reindex(plain.index) / plain - 1).dropna()

@@ -322,7 +322,7 @@ def remarks(profiles: Profiles, load: str) -> list[str]:
     miss, and how much CPU time is in unknown functions.
     """
     said = []
-    if (cost := profiles.cost()) is not None:
+    if (cost := profiles.cost(load)) is not None:
         interval = ""
         if not math.isnan(cost.low):
             interval = f" ({100 * cost.low:+.1f} to {100 * cost.high:+.1f} %)"

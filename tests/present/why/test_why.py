@@ -122,6 +122,17 @@ def test_the_cost_of_profiling_is_stated():
     assert said[0].startswith("Recording call stacks changed the CPU time per request by +10.0 %")
 
 
+def test_each_load_has_its_own_cost_of_profiling():
+    """Recording costs 10 % under the first load, and 60 % under the second."""
+    made = profiles_of({"axum": {"HTTP": 11.0, "unknown": 0.0}})
+    plain = made.slices["kind"].eq("plain")
+    dearer = made.slices.assign(load="other", trial_id="p-other")
+    dearer["cpu_us_per_request"] *= np.where(plain, 1.0, 1.6 / 1.1)
+    both = Profiles(made.stacks, pd.concat([made.slices, dearer]), made.counters)
+    assert both.cost(LOAD).mean == pytest.approx(0.1)
+    assert both.cost("other").mean == pytest.approx(0.6)
+
+
 @pytest.mark.parametrize(("share", "words"), [(0.76, "76 %"), (1.2, "120 %"), (0.96, "")])
 def test_samples_that_miss_cpu_time_are_named(share, words):
     profiles = profiles_of({"mine": {"HTTP": 10.0, "unknown": 0.0}})

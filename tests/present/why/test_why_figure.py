@@ -4,7 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic_run
+from built import ROOT
 from captions_held import caption_faults
+from figure_checks import tables_of
 
 from runner.present.chart.value import charts
 from runner.present.frames import read_tables
@@ -76,6 +78,17 @@ def test_the_caption_is_one_sentence_and_one_line_of_source(profiled):
     made = figures.categories(profiled)
     assert not caption_faults(made.caption)
     assert "Bar: mean of" in made.key
+
+
+def test_the_caption_says_what_recording_costs_under_its_load():
+    """The sample's caption has the cost of the load in the figure, and not of all loads."""
+    made = figures.categories(tables_of("sample"))
+    slices = pd.read_parquet(ROOT / "data" / "sample" / "tables" / "profile_slices.parquet")
+    slices = slices[slices["load"].eq("wrk-matrix-c100-keepalive-share0_5-x4")]
+    slices = slices[slices["subject"].eq("server")]
+    us = slices.pivot_table(index="trial_id", columns="kind", values="cpu_us_per_request")
+    cost = (us["recorded"] / us["plain"]).mean() - 1
+    assert f"and recording the profile raised this time by {100 * cost:.0f} %." in made.caption
 
 
 def test_the_title_says_who_takes_more(profiled):
