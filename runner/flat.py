@@ -94,6 +94,7 @@ class LoadColumns:
     slices: int | None = None
     slice_s: float | None = None
     profile: bool = False
+    not_profiled: tuple[str, ...] = ()
 
 
 def columns_of_shape(shape: Shape, tool: Tool) -> dict[str, Any]:

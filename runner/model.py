@@ -473,6 +473,8 @@ class Load:
     """Number of slices that each server has in each session; None without sessions."""
     profile: bool = False
     """True if the servers are profiled under this load after the run's trials."""
+    not_profiled: tuple[str, ...] = ()
+    """Servers of the load that are left out of its profile."""
 
     @classmethod
     def from_columns(cls, columns: LoadColumns) -> Load:

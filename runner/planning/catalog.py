@@ -381,9 +381,10 @@ def _form_meant(workload: Workload, given: Collection[str]) -> type[Form]:
 
 def _check_load(table: Table, load: Load, servers: Collection[str]) -> None:
     """Raise LabError if a load names an unknown server, or if its sizes contradict each other."""
-    for server in load.servers:
-        if server not in servers:
-            raise table.error("servers", f"{server!r} is not one of the campaign's servers")
+    for key, named in (("servers", load.servers), ("not_profiled", load.not_profiled)):
+        for server in named:
+            if server not in servers:
+                raise table.error(key, f"{server!r} is not one of the campaign's servers")
     match load.form:
         case Bisections(from_rps=low, to_rps=high) if low >= high:
             raise table.error(

@@ -265,8 +265,8 @@ def with_idle(campaign: Campaign, idle: str | None) -> Campaign:
 
 
 def with_profile(campaign: Campaign, *, profile: bool) -> Campaign:
-    """Return the campaign with profiles of its servers under all loads, or without any profiles."""
-    loads = tuple(replace(load, profile=profile) for load in campaign.loads)
+    """Return the campaign with profiles of all its servers under all loads, or without profiles."""
+    loads = tuple(replace(load, profile=profile, not_profiled=()) for load in campaign.loads)
     return replace(campaign, loads=loads)
 
 

@@ -41,7 +41,8 @@ def plan_profiles(campaign: Campaign, servers: Sequence[Server]) -> list[Profile
     for load in campaign.loads if any(each.profile for each in campaign.loads) else ():
         if not load.profile:
             continue
-        for cell in cells_of(load, campaign_workload(campaign, load.workload), servers):
+        profiled = [server for server in servers if server.name not in load.not_profiled]
+        for cell in cells_of(load, campaign_workload(campaign, load.workload), profiled):
             if (shape := _shape(cell)) is not None:
                 made = replace(cell, shape=shape, slices=PLACES)
                 sliced.setdefault(cell.load_id, []).append(made)

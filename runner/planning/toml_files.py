@@ -212,6 +212,7 @@ class LoadTable(SharedSettings, SessionsTable):
 
     workload: Text
     servers: Texts = ()
+    not_profiled: Texts = ()
     warmup_s: Seconds | None = None
     modes: Modes = ()
     sessions: Flag = False

@@ -184,6 +184,13 @@ def test_seeds_has_the_published_size():
             11,
             "'echo' is not one of the campaign's servers",
         ),
+        (
+            RAMP,
+            "vus = 30",
+            'vus = 30\nprofile = true\nnot_profiled = ["echo"]',
+            12,
+            "'echo' is not one of the campaign's servers",
+        ),
         (RAMP, "GOGC", "ADDR", 14, "the lab sets ADDR itself"),
         (
             RAMP,

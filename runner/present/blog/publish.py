@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from runner.columns import columns
 from runner.manifest import Manifest
 from runner.model import LabError
@@ -42,6 +44,8 @@ FIGURES = "figures"
 """Folder of the figures in a published folder."""
 PROVENANCE = "provenance.json"
 KIND = "bench publish"  # value of `made_by` in the provenance.json that this command writes
+SIGNIFICANT_DIGITS = 12
+"""The summary's floats are written with so many digits."""
 LEFT_OUT = (
     "run_id",
     "status",
@@ -244,7 +248,7 @@ def _write_tables(tables: Tables, sheets: Iterable[TextTable], folder: Path) -> 
     shown = ["load", *kept]
     trials = sealed_trials(tables.trials).sort_values("trial_order")[shown]
     numbers = {
-        "summary": summarize(tables),
+        "summary": rounded(summarize(tables)),
         "trials": trials.replace("", None).dropna(axis="columns", how="all"),
     }
     folder.mkdir()
@@ -254,3 +258,13 @@ def _write_tables(tables: Tables, sheets: Iterable[TextTable], folder: Path) -> 
         )
     for name, frame in ({sheet.name: sheet.frame for sheet in sheets} | numbers).items():
         frame.to_csv(folder / f"{name}.csv", index=False, lineterminator="\n", encoding="utf-8")
+
+
+def rounded(summary: pd.DataFrame) -> pd.DataFrame:
+    """Return the summary with its floats rounded to `SIGNIFICANT_DIGITS` digits.
+
+    The last digit of a logarithm depends on the vector instructions of the CPU (for example AVX2 or
+    AVX-512), so without rounding, two machines would write different files from the same run.
+    """
+    floats = summary.select_dtypes("float")
+    return summary.assign(**floats.map(lambda value: float(f"{value:.{SIGNIFICANT_DIGITS}g}")))
