@@ -3,6 +3,8 @@
 # begins, and one line with its time or its error when it ends. All other output goes to its log.
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 set -euo pipefail
+# Let Go's compiler collect garbage less often. It needs more memory then, but a fifth less CPU time. The binaries stay the same.
+export GOGC=${GOGC:-400}
 # The folder of built tools. If the lab is installed as a package, `bench setup` sets BENCH_TOOLS to a folder in the user's cache.
 tools=${BENCH_TOOLS:-.tools}
 

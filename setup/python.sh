@@ -6,7 +6,7 @@
 python=${PYTHON:-python3} done=.venv/.setup
 stale() {
   local source
-  for source in requirements.lock pyproject.toml setup/uv.txt setup/python.sh; do
+  for source in requirements.lock pyproject.toml setup/uv.txt setup/python.sh setup/compiled.py; do
     [ "$done" -nt "$source" ] || return 0
   done
   return 1
@@ -25,8 +25,7 @@ if ! .venv/bin/python -m pip --version 2> /dev/null; then # .venv is missing, or
   }
 fi
 pip=(.venv/bin/python -m pip --disable-pip-version-check)
-# Compile the packages now. If Python may not write bytecode later, each start of a program would compile pandas and others again.
-uv=(.venv/bin/uv pip install --quiet --compile-bytecode --python .venv/bin/python)
+uv=(.venv/bin/uv pip install --quiet --python .venv/bin/python)
 
 # uv does not read pip's configuration, so pass it pip's index and certificates.
 configured() { "${pip[@]}" config list | sed -n "s/^[^ ]*\.$1='\(.*\)'$/\1/p" | head -n 1; }
@@ -37,5 +36,6 @@ index=$(configured index-url) cert=$(configured cert)
 "${pip[@]}" install --quiet --require-hashes --no-deps -r setup/uv.txt
 "${uv[@]}" --require-hashes -r requirements.lock
 "${uv[@]}" --no-deps --no-build-isolation --editable .
-.venv/bin/python -m compileall -q runner
+# Store compiled modules now. If Python may not write them later, each start of a program would compile pandas and others again.
+env -u PYTHONDONTWRITEBYTECODE PYTHONPATH=. .venv/bin/python setup/compiled.py
 touch "$done"
