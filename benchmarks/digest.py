@@ -125,10 +125,10 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 
 
 def _generated(folder: Path, iterations: int, tags: str) -> tuple[Path, dict[str, int]]:
-    """Return the path of a file like k6's output, and the file's uncompressed size and line count.
+    """Return the path of a generated file that is like k6's output, and facts about this file.
 
-    If the folder contains a file that was generated with the same arguments, use that file.
-    Otherwise generate the file.
+    The facts are the number of `lines` and the `uncompressed_bytes`. If the folder contains a file
+    that was generated with the same arguments, use that file. Otherwise generate the file.
     """
     raw = folder / f"k6-{tags}-{iterations}.json.gz"
     note = raw.with_suffix(".facts")
@@ -143,7 +143,7 @@ def _generated(folder: Path, iterations: int, tags: str) -> tuple[Path, dict[str
 
 
 def _measure(name: str, raw: Path) -> Costs:
-    """Run one reader in a fresh process; return its costs."""
+    """Read the file `raw` by the reader `name` in a fresh process; return the reader's costs."""
     imports, work = _READERS[name]
     with tempfile.TemporaryDirectory(prefix="bench-digest-out-") as out:
         program = _MEASURE.format(imports=imports, work=work)

@@ -37,14 +37,15 @@ from runner.store import RunFolder
 
 ROOT = Path(__file__).parents[1]
 STRETCH = 3
-"""Number of neighbouring sessions that are drawn together."""
+"""Number of neighbouring sessions that a simulated run draws together."""
 LEAST_SESSIONS = 6
 SERVERS = 3
 QUANTITIES = (CPU_PER_REQUEST, THROUGHPUT, MEMORY)
 """The quantities of a closed load.
 
 The first DECIDING quantities must be decided before a run may end early. The last quantity is
-judged at a stricter significance level. `rows_of` does the same for a real run.
+judged at a stricter significance level. For a real run, `two_commits.comparing.rows_of` does the
+same.
 """
 DECIDING = 2
 OTHERS = 5
@@ -60,14 +61,18 @@ SEED = 20_261_127
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """The noise of one load: an array of logarithms, with axes for session, server and quantity."""
+    """The noise of one load.
+
+    `residuals` contains, for each session, server and quantity, the logarithm of the quantity minus
+    the mean over the sessions. The array has an axis for each of the three, in this order.
+    """
 
     load: str
     residuals: Floats
 
     @property
     def spread_pct(self) -> float:
-        """Standard deviation of the first quantity over the sessions, in percent."""
+        """Standard deviation of the first quantity over sessions and servers, in percent."""
         return float(100 * self.residuals[:, :, 0].std())
 
 

@@ -216,8 +216,8 @@ def staged(
 ) -> Iterator[tuple[Bench, Ready, list[Trial]]]:
     """Open the lab for a campaign with one server and one load.
 
-    Yield the bench, the built server, and one trial per block. Raise LabError if the campaign
-    cannot be measured.
+    Yield the `Bench` (what all trials share), the built server, and one trial per block. Raise
+    LabError if the campaign cannot be measured.
     """
     servers = campaign_servers(campaign)
     trials = plan_trials(campaign, servers)
@@ -239,10 +239,10 @@ def staged(
 def observed(
     bench: Bench, ready: Ready, cell: Cell, folder: Path, what: str
 ) -> tuple[Measurement, GeneratorSummary]:
-    """Run the load once, and return its measurement and k6's summary.
+    """Run a cell's load once, and return its measurement and k6's summary.
 
-    The raw files are written to `folder`. Raise LabError if k6 has not made every request. The
-    error message then contains `what`, which names the variant.
+    The raw files are written to `folder`. Raise LabError if the load cannot be measured, or if k6
+    has not made every request. `what` names the variant in the message of the latter error.
     """
     member = Member(cell.cell_id, ready, cell, folder)
     found = measure(
@@ -281,7 +281,9 @@ def _observe(bench: Bench, ready: Ready, trial: Trial, variant: str) -> dict[str
 
 
 def costs(observations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row for each variant, the lab first, from the observations of `measure_overhead`.
+    """Return a row for each variant, from the observations of `measure_overhead`.
+
+    The row of the variant `lab`, with all observers, is the first.
 
     A row has `variant`, the number of `trials`, and the medians of `MEASURED`; a median is None if
     the variant has no such number. `lab_to_variant` is the lab's rate divided by the variant's

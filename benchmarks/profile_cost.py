@@ -39,8 +39,8 @@ class Beside:
 def beside(slices: pd.DataFrame, kind: Kind) -> Beside:
     """Return the rate of the slices of a kind, relative to the plain slices of the same server.
 
-    `slices` has the columns `trial_id`, `session`, `place` and `rps` of one session. If a server
-    has several slices of a kind, the geometric mean of their rates counts.
+    `slices` is the table of one session's slices, with the columns `trial_id`, `session`, `place`
+    and `rps`. If a server has several slices of a kind, the geometric mean of their rates counts.
     """
     kinds = [kind_of(*each) for each in zip(slices["session"], slices["place"], strict=True)]
     logs = np.log(slices["rps"]).groupby([slices["trial_id"], pd.Series(kinds, slices.index)])
@@ -84,7 +84,7 @@ def report(run: RunFolder) -> Iterator[str]:
 
 
 def main() -> None:
-    """Print what the profiles of the run named on the command line cost."""
+    """Print the cost of the profiles of a run; the command line names the folder of the run."""
     parser = argparse.ArgumentParser(description="What the profile pass of a run costs.")
     parser.add_argument("run", type=Path, help="folder of a run with profiles")
     for line in report(RunFolder(parser.parse_args().run)):

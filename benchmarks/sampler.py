@@ -69,7 +69,7 @@ while True:
 
 @dataclass(frozen=True)
 class Kind:
-    """The subjects that are sampled in addition to the host and the sampler.
+    """One row of the table: subjects that are sampled in addition to the host and the sampler.
 
     `processes` contains each subject with its number of processes. `grouped` is True if each
     subject runs in a control group, and `stats` is True if the server's /stats is polled.
@@ -117,7 +117,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _busy(cpus: tuple[int, ...]) -> Iterator[None]:
-    """Keep the first of `cpus`, and its caches, busy with an array of 64 MB."""
+    """Keep the first CPU of `cpus`, and its caches, busy by additions to an array of 64 MB."""
     process = subprocess.Popen(["taskset", "-c", str(cpus[0]), sys.executable, "-c", _GENERATOR])
     try:
         yield
@@ -129,7 +129,10 @@ def _busy(cpus: tuple[int, ...]) -> Iterator[None]:
 def _measure(
     kind: Kind, folder: Path, book: Ledger, cpus: tuple[int, ...], hz: float, seconds: float
 ) -> Path:
-    """Sample stand-ins for `seconds`; return the file with the sampler's rows."""
+    """Start stand-ins for the subjects of `kind`, and sample them for `seconds`.
+
+    Return the path of the file with the samples.
+    """
     out = folder / "resources.parquet"
     with contextlib.ExitStack() as stack:
         ask = stack.enter_context(Site(book).instrument("sampler", hz, cpus[:1]))
@@ -150,7 +153,8 @@ def _stand_in(
 ) -> Iterator[tuple[int, int]]:
     """Start a stand-in for a server with this number of processes; yield its pid and its port.
 
-    If the stand-in is a single process, this process has several threads.
+    If the stand-in is a single process, this process has THREADS threads. `grouped` is True if the
+    stand-in runs in a control group.
     """
     argv = [
         sys.executable,

@@ -60,7 +60,7 @@ class Seen:
 
 
 def main() -> int:
-    """Run the campaign, print the row and store it; return the exit code of the run."""
+    """Run the campaign, and add its row to docs/soak.md; return the exit code of the run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--iterations", type=int, default=10_000_000)
     parser.add_argument("--vus", type=int, default=500)
@@ -99,7 +99,7 @@ def watch(runner: subprocess.Popen[str]) -> Sequence[Seen]:
 
 
 def describe(run: Path, server: str, seen: Sequence[Seen]) -> str:
-    """Return the row of the table for a run; memory is in MB, and durations are in seconds."""
+    """Return a run's row for the table in docs/soak.md, with memory in MB and durations in s."""
     (path,) = run.glob("trials/*/trial.json")
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     measurement = record["measurement"]

@@ -35,16 +35,16 @@ class Ceiling:
     trials: int
     server: str
     verdict: str
-    """`generator-bound` if the generator was the limit.
+    """The most frequent verdict of the trials: `generator-bound` if the generator was the limit.
 
     With any other verdict, the generator can reach at least `rps`, and perhaps a higher rate.
     """
 
     @property
     def known(self) -> bool:
-        """True if the generator was the limit, and enough trials measured the ceiling.
+        """True if the generator was the limit, and at least FEWEST_OF_A_CEILING trials were made.
 
-        FEWEST_OF_A_CEILING trials are enough.
+        Otherwise the generator may be able to exceed the ceiling.
         """
         return self.verdict == Limit.GENERATOR.verdict and self.trials >= FEWEST_OF_A_CEILING
 
@@ -88,10 +88,11 @@ class Calibration:
     def ceiling_of(self, cell: Cell) -> Ceiling | None:
         """Return the ceiling that applies to a cell.
 
-        Ceilings were measured with only a few numbers of connections. Of the ceilings for the
-        cell's tool, load model and mode, two are compared: the ceiling whose number of connections
-        is nearest below the cell's number, and the ceiling whose number is nearest above. A ceiling
-        with exactly the cell's number counts as both. Return the ceiling with the higher rate.
+        Only ceilings for the cell's tool, load model and mode are considered. They were measured
+        with only a few numbers of connections. So take the ceiling whose number of connections is
+        nearest below the cell's number, and the ceiling whose number is nearest above. A ceiling
+        with exactly the cell's number counts as both. Return the ceiling with the higher rate of
+        the two. If there is a ceiling on one side only, return this ceiling.
 
         Return None if there is no ceiling, or if the cell's number of connections is unknown. Also
         return None if one of the two ceilings is not `known`, because the generator may then be

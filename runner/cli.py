@@ -90,7 +90,8 @@ _received: list[int] = []
 def _end_with(number: int, _frame: FrameType | None) -> NoReturn:
     """End the program with the exit code by which a shell reports a signal.
 
-    Raise an exception to end the program, so that open folders and processes are cleaned up.
+    This function raises SystemExit. The exception runs the `finally` blocks of the interrupted
+    code, which end processes and remove temporary folders.
     """
     _received.append(number)
     name = signal.Signals(number).name
@@ -147,8 +148,9 @@ def main() -> None:
     If the locale is not UTF-8, restart in Python's UTF-8 mode. Otherwise paths with letters that
     the locale lacks could not be opened.
 
-    After a signal, end with the signal's exit code, even if the signal's exception is lost. For
-    example, a library in C that reads a font from a Python file replaces it by its own error.
+    After a signal, end with the signal's exit code, even if the exception that the signal raised is
+    lost. For example, if the signal arrives while a C library reads a font through a Python file
+    object, the library replaces the exception by an error of its own.
     """
     if sys.getfilesystemencoding() != "utf-8":
         os.environ["PYTHONUTF8"] = "1"  # instruments and kernels of notebooks inherit the variable

@@ -29,7 +29,7 @@ ROWS = {
     "thresholds": "trial and threshold of an imported file's script",
     "metrics": "trial and metric of an imported file; metrics of HTTP requests are left out",
 }
-"""Meaning of a row of each table."""
+"""The thing that one row describes, for each table; `markdown` writes `One row per` before it."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _LEVELS = {"ok": "green", "warning": "yellow", "missing": "red", "failed": "red"}
 NOTED_EVERY_S = 30.0
-"""If stderr is not a terminal, a note about a running set-up is printed at this interval."""
+"""Time between two notes about a program that is being set up, if stderr is not a terminal."""
 out = rich.console.Console(highlight=False)
 err = rich.console.Console(stderr=True, highlight=False, soft_wrap=True)
 """Console on stderr. Like `out`, it uses colours only on a terminal, and not if NO_COLOR is set."""
@@ -143,7 +143,7 @@ class SetupProgress(Progress):
         self._next_s: dict[str, float] = {}
 
     def show(self, step: Step) -> None:
-        """Show a step of the set-up."""
+        """Show the state of a program's set-up."""
         written = f", {step.lines} lines in its log" if step.lines else ""
         text = f"{step.name}: being set up, {step.seconds:.0f} s{written}"
         self.update(self._task, description=text, visible=True)
@@ -181,14 +181,14 @@ class TrialProgress(Progress):
     say = staticmethod(note)  # lines are printed above the progress display
 
     def plan(self, trials: Sequence[Trial]) -> None:
-        """Begin to count and to show these planned trials."""
+        """Show the progress of these planned trials, of which none has ended yet."""
         self._clock = TimeLeft(trials)
         self._total = len(trials)
         self._passed = 0
         self._show(total=len(trials), visible=True)
 
     def begin(self, trial: Trial) -> None:
-        """Show the running trial."""
+        """Show that this trial runs now."""
         self._what = f"{trial.cell.server}: {trial.cell.load_id}"
         self.step("")
 

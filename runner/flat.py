@@ -98,9 +98,9 @@ class LoadColumns:
 
 
 def columns_of_shape(shape: Shape, tool: Tool) -> dict[str, Any]:
-    """Return the values of those columns of CellColumns that a shape fills.
+    """Return the columns that describe a shape: names of fields of CellColumns, and their values.
 
-    The other columns stay empty.
+    The shape does not need the other columns, which stay empty.
     """
     users: dict[str, Any] = {users_column(tool, shape.load_model): shape.users}
     match shape:
@@ -158,9 +158,9 @@ def shape_of(columns: CellColumns) -> Shape:
 
 
 def columns_of_form(form: Form, slices: int | None) -> dict[str, Any]:
-    """Return the values of those columns of LoadColumns that a form fills.
+    """Return the columns that describe a form: names of fields of LoadColumns, and their values.
 
-    The other columns stay empty.
+    The form does not need the other columns, which stay empty.
     """
     length_column = "duration_s" if slices is None else "slice_s"
     match form:

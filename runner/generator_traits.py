@@ -22,14 +22,14 @@ more. Without this lead, these delays would be part of the load's response times
 GENERATOR_LATE_S = 0.01
 """A request of an open load is late if it begins at least this many seconds after it was due.
 
-The timer by which a generator ends a load may also be late by up to this time. The largest delay
-that was observed was 1.5 ms, when k6 sent 2,000 requests/s.
+A generator ends a load by a timer of its own. This timer may also be late by up to this time. The
+largest observed delay of such a timer was 1.5 ms, when k6 sent 2,000 requests/s.
 """
 
 
 @dataclass(frozen=True)
 class Traits:
-    """The traits of one load generator in which the generators differ from each other."""
+    """The values of one load generator for the traits in which the load generators differ."""
 
     size_column: SizeColumn
     """Column of the table of trials that holds the number of a closed load's users."""
@@ -77,11 +77,11 @@ class Traits:
     is_divisible: bool = True
     """True if a load can be divided between several generators of this kind."""
     lead_s: float = 0.0
-    """An open load is sent for this many seconds before it counts."""
+    """Seconds before an open load in which requests are sent, but do not count (the lead)."""
     late_s: float = 0.0
-    """Delayed requests may begin for this many seconds after the planned end of an open load."""
+    """Seconds after the planned end of an open load in which delayed requests may still begin."""
     between_slices_s: float = 1.0
-    """Between two slices, the generator needs about this many seconds to end and start again."""
+    """Estimate of the time, in seconds, to end after a slice and to start for the next slice."""
 
 
 TRAITS: dict[str, Traits] = {
@@ -107,8 +107,8 @@ TRAITS: dict[str, Traits] = {
         raw_files=("vegeta.csv.gz", "vegeta.json"),
         is_divisible=False,
         lead_s=LEAD_S,
-        # vegeta begins no request after its planned time is over, so the lab gives it extra time
-        # for delayed requests.
+        # vegeta begins no request after the duration on its command line, even if requests are
+        # late. So the lab makes this duration longer than the load by this time.
         late_s=GENERATOR_LATE_S,
     ),
     "oha": Traits(

@@ -1,9 +1,10 @@
 """Parse HTTP/1 responses from bytes as they arrive (RFC 9112); no other module parses them.
 
-The probe and the poll of /stats feed bytes to a `ResponseReader` without waiting. The checks of the
-contract and the start of servers use `read_response`, which waits. The library h11 is not used,
-because it takes sixteen times as much CPU time as this parser, and accepts lines that end in a bare
-LF (docs/decisions.md). But tests compare the results of this parser with those of h11.
+The probe, and the code that polls a server's /stats, feed bytes to a `ResponseReader`, which never
+waits. The checks of the contract, and the code that starts servers, use `read_response`, which
+waits for further bytes. The library h11 is not used, because it takes sixteen times as much CPU
+time as this parser, and accepts lines that end in a bare LF (docs/decisions.md). But tests compare
+the results of this parser with those of h11.
 """
 
 import re

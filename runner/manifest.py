@@ -28,7 +28,7 @@ The memory also affects measured numbers. The memory is not listed here, because
 BYTES_OF_A_GIB = 2**30
 
 
-# --- differences ----------------------------------------------------------------------------------
+# --- conditions that differ between two runs ------------------------------------------------------
 
 Value: TypeAlias = str | int | float | bool | tuple[str | int, ...] | Mapping[str, str] | None
 
@@ -51,7 +51,7 @@ class Condition(StrEnum):
     COMPILER = "compiler"
     BINARY = "binary"  # a server's binary; `Difference.what` is the server's name
     IMAGE = "image"  # an image; `Difference.what` is the server's name, or THE_DATABASE
-    PROGRAM = "program"  # program and environment of the server `Difference.what`
+    PROGRAM = "program"  # a server's binary or image, and its variables; `what` is its name
     INPUT = "input"  # a source file of the campaign; `Difference.what` is the file's name
 
 
@@ -105,10 +105,10 @@ Flag: TypeAlias = Annotated[bool, Strict()]
 
 
 class Facts(BaseModel):
-    """A frozen part of a manifest: each field has a default, and unknown fields are kept.
+    """Base class of all parts of a manifest: fields have defaults, and unknown fields are kept.
 
-    Values are not converted, so a number that is written as text is an error. A null counts as a
-    missing field, unless None is the default of the field.
+    An instance is frozen. Values are not converted, so a number that is written as text is an
+    error. A null counts as a missing field, unless None is the default of the field.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
@@ -136,7 +136,7 @@ class Facts(BaseModel):
         return cls.model_validate(facts)
 
     def says(self, name: str) -> bool:
-        """Return whether the manifest contains the field."""
+        """Return whether the file contains the field, so that its value is not just the default."""
         return name in self.model_fields_set
 
     def as_json(self) -> dict[str, Any]:
@@ -310,9 +310,9 @@ class CampaignOfRun(Facts):
         return self.own if isinstance(self.own, tuple) else (self.own,)
 
     def variables_of(self, server: str | None = None) -> tuple[str, ...]:
-        """Return a server's environment variables as texts.
+        """Return a server's environment variables as texts such as `NAME=VALUE of SERVER`.
 
-        Return those of all servers if `server` is None.
+        If `server` is None, return the variables of all servers.
         """
         return tuple(
             f"{name}={value} of {owner}"

@@ -99,9 +99,10 @@ class Counters:
 
 @dataclass(frozen=True)
 class Spent:
-    """Resources that a server's processes used: CPU time by mode, context switches, page faults.
+    """Resources that a server's processes used: CPU time, context switches and page faults.
 
-    A voluntary switch means that a thread waited. An involuntary switch means that the kernel
+    `user_ns` is the CPU time in user mode, and `system_ns` the CPU time in kernel mode. At a
+    voluntary context switch, a thread began to wait. At an involuntary context switch, the kernel
     preempted a thread.
     """
 
@@ -172,9 +173,9 @@ class GeneratorHost:
 
 @dataclass(frozen=True)
 class Between:
-    """The network between the hosts of a load: clocks, bytes and TCP segments.
+    """Facts about the hosts of a load: errors of their clocks, and traffic on their network.
 
-    Bytes are counted on the server's host, and segments on all hosts.
+    Bytes are counted on the server's host, and TCP segments on all hosts.
     """
 
     clock_error_ns: int
@@ -328,10 +329,12 @@ class Measurement(LoadFacts):
     footprint: Footprint | None = None  # start-up time and sizes of the server; None in older runs
     as_written: bool = False  # True if the options of a user's script defined the load
     edges_continued: bool = False
-    """How the CPU time at the beginning and at the end of a load is computed between two samples.
+    """How the digest computes CPU time at the edges of a load, which lie between two samples.
 
-    If true, the CPU use outside the load is continued up to the load. It is false for older runs,
-    whose CPU time was interpolated: if a load used a whole core, 17 ms were missing on average.
+    If True, the CPU use outside the load is assumed to continue until the load begins, and again
+    after the load has ended. The other CPU time between the two samples belongs to the load. False
+    in older runs, for which the CPU time is interpolated linearly between the two samples. If a
+    load used a whole core, 17 ms of its CPU time were then missing on average.
     """
 
     @property

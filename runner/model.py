@@ -35,9 +35,10 @@ value of the key `requests`, and `pool_size` contains the value of the key `size
 `pool`.
 """
 OTHER_ENDPOINTS = "(all other endpoints)"
-"""Name of the row that sums up the rarest endpoints if a script requests too many endpoints.
+"""Name of the row of the table of endpoints that sums up the rarest endpoints of a trial.
 
-These rarest endpoints have no rows of their own.
+The row exists only if the script requests too many endpoints. The rarest endpoints then have no
+rows of their own.
 """
 OWN_SCRIPT = "own"
 """Workload of a user's script, whose iterations may contain several requests and pauses."""
@@ -125,7 +126,8 @@ def setting_text(value: float) -> str:
 QUOTA_PERIOD_S = 0.01
 """Period of the CPU quotas that the lab sets.
 
-With the kernel's default period of 0.1 s, a quota would stop a server for tens of milliseconds.
+With the kernel's default period of 0.1 s, a server that has used up its quota would wait for tens
+of milliseconds until the next period begins.
 """
 REQUESTS_BEYOND = 100
 """A percentile is drawn or printed only if at least this many requests lie beyond it.
@@ -339,7 +341,7 @@ class Cell:
 
     @property
     def rates_rps(self) -> tuple[float, ...]:
-        """Arrival rates of an open load in order.
+        """Arrival rates of an open load, in the order of its steps.
 
         Empty for a closed load, and for a step of a search before its rate is known.
         """
@@ -366,12 +368,18 @@ class Cell:
 
     @property
     def lead_s(self) -> float:
-        """An open load is sent for this many seconds before it counts; 0 for a closed load."""
+        """Seconds before an open load in which requests are sent, but do not count (the lead).
+
+        0 for a closed load, which has no lead.
+        """
         return TRAITS[self.tool].lead_s if self.rates_rps else 0.0
 
     @property
     def to_begin(self) -> int:
-        """Number of iterations that an open load must begin, with its lead; 0 for a closed load."""
+        """Number of iterations that an open load must begin; 0 for a closed load.
+
+        This includes the iterations of the lead: the `lead_s` seconds before the load.
+        """
         return self.shape.to_begin(self.lead_s)
 
     @property
@@ -640,10 +648,10 @@ class Campaign:
     def scaled(self, factor: float) -> Campaign:
         """Return the campaign with iterations and durations multiplied by `factor` (> 0).
 
-        There are lower limits. At least one iteration per virtual user remains. Durations are at
-        least 0.2 s, or 1 s if virtual users send the load, because k6 accepts no shorter duration.
-        The steps of a ramp are at least 0.2 s long. Arrival rates and the number of steps of a
-        search do not change.
+        There are lower limits. At least one iteration per virtual user remains, in each slice if
+        there are slices. Durations are at least 0.2 s, or 1 s if virtual users send the load,
+        because k6 accepts no shorter duration. The steps of a ramp are at least 0.2 s long. Arrival
+        rates and the number of steps of a search do not change.
         """
         if not 0 < factor < math.inf:
             raise LabError(f"--scale must be a number greater than 0, not {factor:g}.")
@@ -651,7 +659,7 @@ class Campaign:
 
 
 class Blame(StrEnum):
-    """The possible reasons for a broken invariant.
+    """The possible reasons why a trial breaks an invariant.
 
     The reason decides whether the trial fails or is repeated.
     """

@@ -25,9 +25,10 @@ DATA_VARIABLE = "BENCH_DATA"
 The kernels of notebooks inherit the variable, so they read the same runs.
 """
 LIBRARIES = {"MPLCONFIGDIR": "matplotlib", "IPYTHONDIR": "ipython"}
-"""Environment variables by which libraries find the folder for their own files.
+"""Folders in the lab's cache in which libraries keep their own files.
 
-Each value is the name of the folder, in the lab's cache, that the library gets.
+Each key is the environment variable that tells the library its folder, and each value is the
+folder's name.
 """
 CLONE = "git clone REPOSITORY web-bench-lab && cd web-bench-lab && make setup"
 """Command that makes a checkout.
@@ -38,7 +39,10 @@ REPOSITORY is a placeholder, because a wheel does not know the address of the re
 
 OUTSIDE_DATA = "bench-data"
 OUTSIDE_FIGURES = "bench-figures"
-"""The lab writes into these folders, unless it works in a checkout or the user names a folder."""
+"""Names of the folders for runs and for figures outside a checkout.
+
+The user may name other folders instead (see `places`).
+"""
 
 
 @dataclass(frozen=True)
@@ -108,8 +112,8 @@ def places() -> Places:
 
     If $BENCH_ROOT is set, the lab looks for a checkout only in $BENCH_ROOT. Otherwise the lab looks
     in the current folder, and then in each folder above. If no checkout is found, use the checkout
-    from which this package was installed in editable mode. If this package was installed from a
-    wheel, there is no checkout then.
+    that contains this code. If the code was installed from a wheel, no checkout contains it, and
+    the lab works without a checkout.
 
     The folder of the runs and the folder of the figures are the first of these pairs that applies:
 
@@ -145,9 +149,9 @@ def places() -> Places:
 def hide_from_git(folder: Path) -> None:
     """Let git ignore a folder that the lab makes by itself in a user's folder.
 
-    As in the caches of other tools, the folder gets a file .gitignore that makes git ignore
-    everything in the folder, and .gitignore itself. A folder that the user has named, or that is in
-    the lab's own checkout, is not changed.
+    Write a file .gitignore into the folder. It makes git ignore everything in the folder, also
+    .gitignore itself; the caches of other tools have such a file, too. A folder that the user has
+    named, or that is in the lab's own checkout, is not changed.
     """
     ignored = folder / ".gitignore"
     if folder.name in {OUTSIDE_DATA, OUTSIDE_FIGURES} and not ignored.exists():

@@ -20,16 +20,16 @@ KINDS: tuple[Kind, ...] = (
 )
 """Kind of each slice of a server, by the slice's place.
 
-Places come in pairs of the same kind: the first and the second, the third and the fourth, and so
-on. The second place of a pair reverses the order of the servers, so that a steady drift over the
-pair adds the same to all servers.
+Places come in pairs of the same kind: places 1 and 2, places 3 and 4, and so on. In the second
+place of a pair, the servers are loaded in the reverse order of the first place. So a steady drift
+over the pair adds the same to all servers.
 
 Counted slices come first. At that time a server may still be warming up, but it already makes the
 same calls, so the counts are not affected. Plain slices show how much CPU time the profiling itself
 costs.
 """
 WHOLE: tuple[Kind, ...] = ("recorded",)
-"""A timeline counts as a single slice, which has this kind."""
+"""Kind of the only slice of a timeline, because a timeline counts as a single slice."""
 PLACES = len(KINDS)
 LONGEST_S = 1.0
 """A slice of a profile lasts at most this long, in seconds."""
@@ -65,5 +65,5 @@ def kind_of(session: str, place: int) -> Kind:
 
 
 def load_of(session: str) -> str:
-    """Return the name of the load that a profile's session sends."""
+    """Return the name of the load under which a profile's session observes the servers."""
     return session.partition("-")[2]

@@ -26,9 +26,10 @@ def _portion(whole: int, number: int, count: int) -> int:
 
 
 def _begun(rates_rps: tuple[float, ...], step_s: float, lead_s: float) -> int:
-    """Return the number of iterations that begin in total, over all rates.
+    """Return the number of iterations that an open load begins, in its lead and at all rates.
 
-    The lead is additional time at the first rate.
+    Each rate is held for `step_s` seconds. The lead is the time of `lead_s` seconds before the
+    load, in which requests are already sent at the first rate, but do not count.
     """
     return round(sum(rates_rps) * step_s + rates_rps[0] * lead_s) if rates_rps else 0
 
@@ -46,7 +47,7 @@ class ClosedLoad:
     last_rate_rps: ClassVar[float | None] = None
     offered_s: ClassVar[float] = 0.0
     size_name: ClassVar[str | None] = None
-    """None, because in the name of a closed load the size is the number of users."""
+    """None, because a closed load's name contains the number of users instead."""
 
     users: int
     """Number of virtual users of k6, or of connections if the generator has no virtual users."""
@@ -125,7 +126,7 @@ class Steps:
         return self.steps * self.step_s
 
     def to_begin(self, lead_s: float) -> int:
-        """Return the number of iterations that must begin, including a lead at the first rate."""
+        """Return the number of iterations that must begin, in the lead and at all rates."""
         return _begun(self.rates_rps, self.step_s, lead_s)
 
     @property
@@ -151,7 +152,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Search:
-    """An open load that is a step of a search for the highest rate that keeps an objective."""
+    """An open load: one step of a search for the highest rate at which an objective is kept."""
 
     load_model: ClassVar[LoadModel] = "open"
 
@@ -184,7 +185,7 @@ class Search:
         return 0.0 if self.rate_rps is None else self.step_s
 
     def to_begin(self, lead_s: float) -> int:
-        """Return the number of iterations that must begin, including a lead."""
+        """Return the number of iterations that must begin, in the lead and in the step."""
         return _begun(self.rates_rps, self.step_s, lead_s)
 
     @property
@@ -212,9 +213,10 @@ Shape = Closed | ForTime | Steps | Search
 
 @dataclass(frozen=True)
 class Scale:
-    """The factor that multiplies a load's iterations and durations.
+    """A factor for a load's iterations and durations, with lower limits for the results.
 
-    The results are not smaller than `least_iterations` and `least_s`.
+    A scaled number of iterations is at least `least_iterations`, and a scaled duration at least
+    `least_s`.
     """
 
     factor: float
@@ -315,9 +317,10 @@ class Sweep:
 
 @dataclass(frozen=True)
 class SweepOfCapacity:
-    """A `Sweep` whose rates are given as percentages of the slowest server's capacity.
+    """A `[[load]]` whose arrival rates are percentages of the slowest server's capacity.
 
-    The rates are unknown until a run has measured the capacity.
+    A run must measure this capacity first. `sweep` then returns the `Sweep` with rates in
+    requests/s.
     """
 
     rates_pct: tuple[float, ...]
@@ -340,7 +343,7 @@ class SweepOfCapacity:
 
 @dataclass(frozen=True)
 class Bisections:
-    """A `[[load]]` that searches for the highest rate that keeps an objective.
+    """A `[[load]]` that searches for the highest rate at which an objective is kept.
 
     It makes a `Search` for each step of the search.
     """

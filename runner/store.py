@@ -157,7 +157,8 @@ def replacing(path: Path) -> Iterator[Path]:
 def replacing_folder(target: Path) -> Iterator[Path]:
     """Yield a temporary folder beside `target`. On success, the folder replaces `target`.
 
-    On an error, `target` is unchanged. Temporary folders that killed processes left are removed.
+    On an error, `target` is unchanged. Temporary folders that killed processes left beside `target`
+    are removed first.
     """
     _make_folder_of(target)
     _remove_abandoned(target)
@@ -295,7 +296,8 @@ def as_manifest(given: Any, where: str) -> Manifest:
 def public(text: str) -> str:
     """Return a text in a form that may be published.
 
-    Paths above the lab's folders, and users and passwords in URLs, are replaced.
+    The paths of the lab's folders, of the user's home and of the folder for temporary files are
+    replaced by short names. User and password in a URL are replaced by `***`.
     """
     own = ((lab_root(), "."), (places().data, "DATA"), (Path(__file__).parents[1], "."))
     temporary = Path(tempfile.gettempdir())
@@ -306,7 +308,7 @@ def public(text: str) -> str:
 
 
 def last_line(log: Path) -> str:
-    """Return the last line of a program's log as `: "LINE"`; empty if the log is empty."""
+    """Return the last line of a program's log as `: "LINE"`; empty if there is no such line."""
     lines = (
         log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         if log.exists()
@@ -523,7 +525,7 @@ class _JournalLine:
 
 @dataclass(frozen=True)
 class _RecordedCell:
-    """Columns that every recorded cell must contain, because they are part of a trial's name."""
+    """Columns that the cell in every trial.json must have, because trial ids contain them."""
 
     server: str
     workload: str
@@ -576,7 +578,7 @@ def _unpacked(path: Path) -> list[TrialRecord]:
     """
     unpacker = lzma.LZMADecompressor(
         lzma.FORMAT_XZ, memlimit=128 * 2**20
-    )  # unpacking needs at most 65 MiB, if the file was packed at xz's highest level
+    )  # a file that was packed at xz's highest level needs at most 65 MiB to unpack
     try:
         data = unpacker.decompress(_read(path), max_length=LARGEST_UNPACKED)
     except (lzma.LZMAError, OSError) as error:
@@ -642,7 +644,7 @@ def _remove_half_filled() -> None:
     for owner in runs_folder().glob(f"*/{OWNER}"):
         try:
             pid = owner.read_text().strip()
-        except OSError:  # the process in the file has just finished
+        except OSError:  # the process has just finished, and removed the file
             continue
         if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
             shutil.rmtree(owner.parent, ignore_errors=True)
@@ -714,7 +716,7 @@ def figures_folder(run: RunFolder) -> Path:
 
 
 def short_name(run: RunFolder) -> str:
-    """Return the shortest name by which `find_run` finds a run."""
+    """Return the shortest text by which `find_run` finds a run: its folder's name, or its path."""
     known = (*_named_places(), runs_folder())
     return run.path.name if run.path.parent in known else str(run.path)
 
@@ -792,9 +794,10 @@ def export_compact(
 ) -> None:
     """Copy the parts of a run that figures need: manifest, journal, records, and tables.
 
-    Single requests are left out, and `shrink` makes the table of resources smaller. If
-    `destination` already contains an exported run, the finished copy replaces that run. Raise
-    LabError if `destination` contains any other file, or is the folder of the run itself.
+    The table of the load's single requests is left out. `shrink` makes the copied table of
+    resources smaller. If `destination` already contains an exported run, the finished copy replaces
+    that run. Raise LabError if `destination` contains any other file, or is the folder of the run
+    itself.
     """
     if destination.exists() and any(destination.iterdir()):
         known = (destination / name for name in ("run.json", "journal.jsonl", "tables"))
@@ -824,9 +827,10 @@ def export_compact(
 
 
 def _exported(inside: Path) -> bool:
-    """Return whether the file can belong to an exported run.
+    """Return whether a file can belong to an exported run.
 
-    Accept each trial's trial.json, too, because earlier versions exported these files.
+    `inside` is the file's path relative to the run's folder. Accept each trial's trial.json, too,
+    because earlier versions exported these files.
     """
     if inside.parts[0] == "trials":
         return len(inside.parts) == 3 and inside.name == "trial.json"

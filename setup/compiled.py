@@ -1,7 +1,8 @@
-"""Import every module of the lab, so that Python stores them and their dependencies compiled.
+"""Import every module of the lab, so that Python compiles it and stores the bytecode.
 
-A notebook's kernel imports further modules, which are imported here, too. To compile all modules of
-.venv would take four times the CPU time, because most of these modules are never imported.
+Python then also stores the bytecode of all modules that the lab imports. A notebook's kernel
+imports further modules, which are imported here, too. To compile all modules of .venv would take
+four times the CPU time, because most of these modules are never imported.
 """
 
 import importlib
@@ -17,11 +18,11 @@ OF_A_KERNEL = (
     "nbconvert",
     "papermill.execute",
 )
-"""Modules that only the notebooks' kernel imports, or that the lab imports inside of functions."""
+"""Modules that only notebooks' kernels import, or that the lab imports only inside functions."""
 
 
 def main() -> None:
-    """Import all modules."""
+    """Import all modules of the lab, and those of OF_A_KERNEL."""
     for module in pkgutil.walk_packages(runner.__path__, "runner."):
         if not module.name.endswith(".__main__"):
             importlib.import_module(module.name)

@@ -2,9 +2,9 @@
 
 `setup/sbom.py WHEEL < ENVIRONMENT.json` writes a file beside WHEEL with the same name, but with the
 suffix .cdx.json. This file lists the lab with the wheel's version, and the locked packages that the
-lab needs with all of its extras. The development tools in .venv are left out. This program removes
-them, because cyclonedx-py would keep some of them: it includes every installed package that any
-extra of another package needs.
+lab needs with all of its extras. This program leaves out the development tools in .venv.
+cyclonedx-py, which writes ENVIRONMENT.json, would keep some of these tools: it includes every
+installed package that any extra of another package needs.
 """
 
 import json
@@ -60,7 +60,7 @@ def of_wheel(bom: dict[str, Any], names: set[str], version: str) -> dict[str, An
 
 
 def main(wheel: Path) -> None:
-    """Read the environment's bill of materials from stdin, and write the wheel's bill."""
+    """Read the bill of materials of .venv from stdin, and write the bill of the wheel beside it."""
     version = wheel.name.split("-")[1]
     extras = tuple(metadata(NAME).get_all("Provides-Extra") or ())
     found = of_wheel(json.load(sys.stdin), needed(NAME, extras) - {NAME}, version)

@@ -24,7 +24,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def server(name: str) -> Server:
-    """Return a server in which only the fields that a build needs are filled in."""
+    """Return the server with this name; only the fields that a build needs have real values."""
     folder = ROOT / "servers" / name
     values = read(folder / "server.toml").get("build", {})
     return Server(

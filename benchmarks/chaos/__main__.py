@@ -38,7 +38,7 @@ RESUMES = 4
 
 @dataclass(frozen=True)
 class Outcome:
-    """What happened in a campaign that was hit by a fault, and which promises were broken."""
+    """The result of one campaign that a fault hit, with the promises that were broken."""
 
     fault: str
     moment_s: float
@@ -195,7 +195,7 @@ def in_words(outcome: Outcome) -> str:
 
 
 def keep(seed: int, outcomes: Sequence[Outcome]) -> None:
-    """Write the outcomes between the two marks in docs/reliability.md."""
+    """Write the outcomes into docs/reliability.md, between the marks BEGIN and END."""
     text = PAGE.read_text(encoding="utf-8")
     head, _, rest = text.partition(BEGIN)
     tail = rest.partition(END)[2]

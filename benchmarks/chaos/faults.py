@@ -24,12 +24,12 @@ LONGEST_PAUSE_S = 4.0
 
 
 def nothing_to_mend(lab: Lab) -> None:
-    """Leave the lab as it is."""
+    """Do nothing: before a run is resumed, nothing in the lab need be repaired."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A way to hit a running campaign."""
+    """A fault that can hit a running campaign, such as a killed process or a full disk."""
 
     name: str
     hit: Callable[[Lab, random.Random], str]
@@ -48,7 +48,7 @@ class Fault:
 
 
 def _signal(lab: Lab, word: str, number: signal.Signals) -> str:
-    """Send a signal to those processes of the lab whose command contains this word.
+    """Send a signal to the lab's processes of the program or module with the name `word`.
 
     Return a text that names the processes. If there is no such process, the text is empty.
     """
@@ -79,7 +79,10 @@ def _kill(*words: str) -> Callable[[Lab, random.Random], str]:
 
 
 def _stop(*words: str) -> Callable[[Lab, random.Random], str]:
-    """Return a fault that stops processes (SIGSTOP) and lets them continue after a random time."""
+    """Return a function that pauses processes (SIGSTOP) and lets them continue (SIGCONT) later.
+
+    The pause has a random duration of 0.1 s to LONGEST_PAUSE_S.
+    """
 
     def hit(lab: Lab, numbers: random.Random) -> str:
         pause_s = numbers.uniform(0.1, LONGEST_PAUSE_S)
@@ -103,7 +106,7 @@ def _stop_runner(lab: Lab, numbers: random.Random) -> str:
 
 
 def _hang_server(lab: Lab, _numbers: random.Random) -> str:
-    """Stop the server's processes (SIGSTOP), and never let them continue."""
+    """Pause the server's processes (SIGSTOP), and never let them continue."""
     return _signal(lab, lab.server_word, signal.SIGSTOP)
 
 
@@ -114,7 +117,7 @@ def _kill_runner_and_watchdog(lab: Lab, numbers: random.Random) -> str:
 
 
 def _fill_disk(lab: Lab, numbers: random.Random) -> str:
-    """Fill the disk of the runs for a random time."""
+    """Fill the disk on which the runs are stored, and free it after a random time."""
     pause_s = numbers.uniform(0.5, LONGEST_PAUSE_S)
     filler = lab.data / "filler"
     subprocess.run(
@@ -129,7 +132,7 @@ def _make_room(lab: Lab) -> None:
 
 
 def _step_clock(lab: Lab, numbers: random.Random) -> str:
-    """Set the wall clock of the lab's programs an hour ahead, for a random time."""
+    """Set the wall clock of the lab's programs an hour ahead, and back after a random time."""
     if lab.clock_switch is None:
         return ""
     pause_s = numbers.uniform(0.1, LONGEST_PAUSE_S)
@@ -140,7 +143,7 @@ def _step_clock(lab: Lab, numbers: random.Random) -> str:
 
 
 def _delete_raw(lab: Lab, numbers: random.Random) -> str:
-    """Delete a file of a trial that is not sealed."""
+    """Delete a random file of a trial that has no record yet."""
     return _delete(lab, numbers, lab.unsealed_files())
 
 

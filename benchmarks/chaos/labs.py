@@ -153,14 +153,14 @@ class Engine:
 
 @dataclass
 class Lab:
-    """A separate lab for one campaign, which lasts a few seconds and will be hit by a fault."""
+    """A separate lab, in which one campaign of a few seconds runs and is hit by a fault."""
 
     root: Path
     engine: Engine | None
     clock_switch: Path | None
-    """The file that sets the clock of the lab's programs ahead as long as the file exists.
+    """As long as this file exists, the clock of the lab's programs is an hour ahead.
 
-    None if there is no C compiler.
+    None if there is no C compiler, so that the clock cannot be changed.
     """
     environment: dict[str, str]
     runner: subprocess.Popen[bytes] | None = None
@@ -209,7 +209,7 @@ class Lab:
         return "process" if self.engine is None else "docker"
 
     server_word = "server"
-    """The name of a server's program, as a process and in a container."""
+    """The name of a server's program. It is the same in a process and in a container."""
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         """Start `bench` with these arguments in this lab, and write its output to a new file."""
@@ -282,7 +282,7 @@ class Lab:
         return any(state not in ("sealed", "failed") for state in self.states().values())
 
     def sealed_files(self) -> dict[Path, str]:
-        """Return the SHA-256 of each file of the trials that are sealed now."""
+        """Return the SHA-256 of each file of the trials that are sealed now, by the file's path."""
         folders = [each["folder"] for each in self.records() if each["status"] == "sealed"]
         return {path: sha256(path) for folder in folders for path in sorted(folder.iterdir())}
 
@@ -304,7 +304,7 @@ class Lab:
         ]
 
     def contradictions(self) -> list[str]:
-        """Return sentences about sealed trials that are missing from the tables."""
+        """Return a sentence if sealed trials are missing from the tables, else an empty list."""
         run = self.run()
         if run is None:
             return []
@@ -351,7 +351,8 @@ class Lab:
         """Return sentences about the things that the last command left behind.
 
         These are processes, containers, ledgers and temporary files that still exist after
-        CLEAN_UP_S. If the watchdog was killed, run `bench clean` before looking for them.
+        CLEAN_UP_S. If the fault killed the watchdog, which removes such things, run `bench clean`
+        first.
         """
         if killed_watchdog:
             self.ended(self.start("clean"))
@@ -386,9 +387,9 @@ def _variables(process: psutil.Process) -> str:
 
 
 def _stays(things: Callable[[], Sequence[object]]) -> str:
-    """Wait until `things` returns no things, but at most for CLEAN_UP_S.
+    """Wait until `things` returns an empty list, but at most for CLEAN_UP_S.
 
-    Return a text that names the things that remain. If nothing remains, the text is empty.
+    Return a text that names the things that remain then. If nothing remains, the text is empty.
     """
     deadline = time.monotonic() + CLEAN_UP_S
     found: Sequence[object] = []
@@ -402,7 +403,7 @@ def _stays(things: Callable[[], Sequence[object]]) -> str:
 
 
 def _clock(root: Path) -> Path | None:
-    """Compile the library that sets the clock, and return its path; None without a C compiler."""
+    """Compile the library CLOCK, and return its path; None if there is no C compiler."""
     compiler = shutil.which("cc")
     if compiler is None:
         return None

@@ -69,13 +69,15 @@ There is a finding about a pair if a row has the same number in both columns.
 """
 FEWEST_ALIKE = 3
 MOSTLY_ALIKE = 0.9
-"""Two columns are suspected to be copies if they agree in at least the share MOSTLY_ALIKE of a
-test's rows, and if at least FEWEST_ALIKE of the equal numbers have four digits.
+"""Conditions for the suspicion that one column of times is a copy of another.
+
+The two columns must agree in at least the share MOSTLY_ALIKE of a test's rows. At least
+FEWEST_ALIKE of the equal numbers must have four digits.
 """
 DIGITS_APART = 1e-6
-"""A number counts as rounded to three digits if it is nearly equal to a number with three digits.
+"""A number counts as rounded to three digits if it nearly equals a number with three digits.
 
-Nearly equal means that the two differ by at most this many units of the third digit.
+They are nearly equal if they differ by at most DIGITS_APART units of the third digit.
 """
 BAND = 0.01
 AROUND = 0.2
@@ -94,7 +96,7 @@ If more rows break the rule, there is a single finding about all these rows.
 NAMED = 5
 """A finding about several rows of a test names at most this number of rows besides the first."""
 MANY_ERRORS = 0.05
-"""A rate shows whether errors were counted only if more than this share of the requests failed.
+"""Only if more than this share of the requests failed, the rate shows whether it counts errors.
 
 If fewer requests failed, the rate with errors and the rate without errors are nearly the same.
 """
@@ -120,12 +122,14 @@ HEADERS_BYTES = 300
 EVEN = 1.05
 """If p99 / p50 is at most this, times vary so little that percentiles may be equal by rounding."""
 COARSE = 1000
-"""Rows with equal means are suspicious only if the mean is at least this many times as large as the
-tool's rounding error.
+"""Smallest ratio of a mean to the tool's rounding error at which equal means are suspicious.
+
+If the ratio is smaller, two different means may be printed as the same number.
 """
 FEW_EACH = 100
-"""If a connection has on average fewer requests than this, the checks take into account that some
-connections are idle at the end of the load.
+"""If there are on average fewer requests than this per connection, the end of the load matters.
+
+At the end some connections are idle, so `_least_sound` then allows a lower share in use.
 """
 STOPPED = ("ab", "h2load")
 """Tools that may announce a load, but then end without printing a report."""
@@ -199,7 +203,7 @@ def _of_rule(rule: Rule, broken: pd.DataFrame, every: int) -> Iterator[Finding]:
 
 
 def _loads(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Yield the rows of each load, because only rows of the same load can be compared."""
+    """Yield the rows of each load separately, because a ranking compares rows of the same load."""
     for _, load in rows.groupby(
         ["source", "test", "connections", "depth"], sort=False, dropna=False
     ):
@@ -249,10 +253,10 @@ def _slowest_rate(rows: pd.DataFrame) -> pd.Series[float]:
 def _least_sound(rows: pd.DataFrame) -> pd.Series[float]:
     """Return the lowest share of connections in use that is plausible for a closed load.
 
-    In a closed load, a connection should never be idle. But at the end of a load with a fixed
-    number of requests, no request is left for some connections, so these connections are idle until
-    the slowest request has ended. If each connection had few requests, this time matters, so a
-    lower share is plausible.
+    In a closed load, a connection should never be idle. But a load may have a fixed number of
+    requests. Near its end, no request is left for some of the connections, so they are idle until
+    the last request has ended, which takes at most `max_ms`. If there are few requests per
+    connection (FEW_EACH), this time is a large part of the load, so a lower share is plausible.
     """
     last = rows["max_ms"] / 1000 / rows["duration_s"].where(rows["duration_s"] > 0)
     few = rows["requests"] < FEW_EACH * rows["connections"]
@@ -294,8 +298,8 @@ def most_mean(rows: pd.DataFrame) -> pd.Series[float]:
 def _shares_by(rows: pd.DataFrame, time: str, how: str) -> pd.DataFrame:
     """Return the rows with the share of connections in use, computed from the column `time`.
 
-    The tool rounds times, so the true share is between `least_share` and `most_share`. `how` says
-    in words which time was used.
+    The tool rounds times, so the true share is between the columns `least_share` and `most_share`.
+    `how` says in words which time was used, for the messages of findings.
     """
     slack_ms = _slack_ms(rows)
     return rows.assign(
@@ -358,23 +362,24 @@ def _streams(rows: pd.DataFrame) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class RateBand:
-    """A band, 1 % wide, in which many rates of a table lie."""
+    """A band of rates, 1 % wide, in which many rates of the same load lie."""
 
     low_rps: float
     high_rps: float
     count: int
     """Number of rates in the band."""
     chance: float
-    """Probability that a table has such a band by chance, without a common limit of the rates."""
+    """Probability of such a band if there is no common limit of the rates, but only chance."""
 
 
 def densest_band(rates: pd.Series[float]) -> RateBand:
     """Return the band, 1 % wide, that contains the most rates.
 
-    The band's `chance` is the number of bands that were compared, times the probability that a
-    given band contains at least as many rates as this band. This probability is computed with a
-    Poisson distribution. The mean of the distribution follows from the number of other rates that
-    differ by less than 10 % from the middle of the band.
+    The band's `chance` is the product of two numbers, and at most 1. The first number is how many
+    bands were compared. The second number is the probability that a given band contains at least as
+    many rates as the returned band. This probability follows from a Poisson distribution. The mean
+    of the distribution is estimated from the number of rates outside the band that differ by less
+    than 10 % from the middle of the band.
     """
     logs = np.sort(np.log(rates.to_numpy(dtype=float)))
     ends = np.searchsorted(logs, logs + BAND, side="right")
@@ -598,7 +603,11 @@ def _part_of_best(rows: pd.DataFrame) -> pd.Series[float]:
 
 
 def _apart(counted: pd.Series[float], rows: pd.DataFrame) -> pd.Series[float]:
-    """Return the difference of each rate from the counted requests/s, as a share of the rate."""
+    """Return the difference between each row's rate and `counted`, as a share of the rate.
+
+    `counted` is the rate that follows from the row's number of requests and duration. The result is
+    NaN if the row's rate is not positive.
+    """
     return (counted / rows["rate"] - 1).abs().where(rows["rate"] > 0)
 
 
@@ -632,7 +641,8 @@ def _sizes(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
         differs = sizes.iloc[-1] > OTHER_SIZE * sizes.iloc[0]
         if not differs or sizes.iloc[-1] - sizes.iloc[0] < HEADERS_BYTES:
             continue
-        # The reports of a tool may be about different requests, so different sizes may be right.
+        # If all rows are reports of load generators, the reports may be about different requests.
+        # Then different sizes may be right.
         of_a_tool = same["tool"].ne("").all()
         said = (
             f"an answer of {sizes.index[0]} has {sizes.iloc[0]:,.0f} bytes and an answer of "

@@ -118,8 +118,8 @@ def little(found: Audit) -> Chart | None:
 def rates(found: Audit) -> Chart | None:
     """Return the chart of each test's sorted rates; None if there are no rates.
 
-    If a finding says that many rates of a test lie in a band of 1 %, the points of these rates are
-    filled.
+    If there is a finding that many rates of a test lie in a band of 1 %, the points of the rates in
+    this band are filled.
     """
     rows = found.rows[found.rows["rate"] > 0].sort_values("rate", ascending=False)
     title = "Rates in descending order, and the band of 1 % that holds most of them"

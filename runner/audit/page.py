@@ -25,14 +25,14 @@ from runner.present.notebook.pages import Page, opener
 LINUX_QUOTA_PERIOD_S = 0.1
 """The kernel's default period of a CPU quota, as in containers that the lab did not start."""
 SHARED = "Several subjects"
-"""Title of the table of findings that are not about one subject."""
+"""Title of the table of fixes for findings that are not about a single subject."""
 MOST_SUBJECTS = 20
 MOST_FIXES = 10
-"""A page has a table of fixes for each of at most MOST_SUBJECTS subjects.
+"""A page shows the tables of fixes for at most MOST_SUBJECTS subjects.
 
-Each table has at most MOST_FIXES rows.
+Each of these tables has at most MOST_FIXES rows.
 """
-HARD = ("Little's law", "percentiles", "counts")  # checks that every measured trial must pass
+HARD = ("Little's law", "percentiles", "counts")  # laws that every trial of the lab must keep
 
 
 @opener
@@ -43,12 +43,15 @@ def open_audit(
     connections: float = 0,
     depth: float = 0,
 ) -> Page:
-    """Audit files for a notebook: a list of paths, or a text with paths separated by commas.
+    """Audit files, and return the page about them for a notebook.
 
-    A path that contains a comma must be given in a list. If a relative path does not exist, it is
-    looked up in the lab's own folder. The other parameters are the options of `bench audit`; 0
-    means that the option is not given. A single `.audit.parquet` file is an audit that
-    `bench audit --html` has stored. Its findings are shown without auditing again.
+    `files` is a list of paths, or a text with paths separated by commas. A path that contains a
+    comma must be given in a list. If a relative path does not exist, it is looked up in the lab's
+    own folder. The other parameters are the options of `bench audit`; an empty text or 0 means that
+    the option is not given.
+
+    If there is only one file, and its name ends in `.audit.parquet`, it is an audit that
+    `bench audit --html` has stored. Then its findings are shown without auditing again.
     """
     names = files.split(",") if isinstance(files, str) else files
     paths = [Path(name.strip()).expanduser() for name in names if name.strip()]
@@ -82,11 +85,11 @@ def open_audit(
 
 
 def fixes(found: Audit) -> Iterator[Block]:
-    """Yield a table of what to fix for each subject.
+    """Yield a table for each subject, which says what to fix.
 
     The tables, and the rows of each table, are in order of severity. All findings about several
-    subjects, a whole test or a whole file are in one table. Findings that are only worth knowing
-    are left out; `remarks` shows them.
+    subjects, a whole test or a whole file share one table, SHARED. Findings of the severity
+    "worth knowing" are left out, because `remarks` shows them.
     """
     by_subject: dict[str, list[Finding]] = {}
     for finding in found.findings:
@@ -122,13 +125,18 @@ def fixes(found: Audit) -> Iterator[Block]:
 
 
 def _where(finding: Finding, subject: str) -> str:
-    """Return the place of a finding for the table about `subject`, without the subject's name."""
+    """Return the place of a finding, for a row of the table of fixes for `subject`.
+
+    The place is the finding's test and row. In the table SHARED, it also names the subject of the
+    finding. A test or row that is named like `subject` is left out. If nothing is left, the place
+    is the name of the file.
+    """
     known = (finding.test, finding.row) if subject == finding.subject else (finding.where,)
     return ", ".join(part for part in known if part and part != subject) or finding.source
 
 
 def remarks(found: Audit) -> Iterator[Block]:
-    """Yield the table of the findings that are only worth knowing."""
+    """Yield the table of the findings of the severity "worth knowing"."""
     known = tuple(each for each in found.findings if each.severity is Severity.KNOWING)
     if not known:
         yield Paragraph("There is nothing else to know.")
@@ -163,9 +171,10 @@ def rows_of(tables: Tables) -> pd.DataFrame:
         "max_ms": trials["latency_max_ms"],
         "cpu_pct": trials["server_cpu_mean_pct"],
         "cpu_given_pct": given_pct(tables, trials, "server"),
-        # A slice may begin in the middle of a quota's period. So the kernel may refill the quota
-        # one time more than the slice has whole periods. Moreover, the quota of the first period
-        # may still be unused. So a server may use the quota of two further periods.
+        # A slice may begin in the middle of a period of the CPU quota. So the kernel may refill the
+        # quota once more than there are whole periods in the slice. Moreover, the quota of the
+        # period in which the slice begins may still be unused. So during the slice, a server may
+        # use the quota of two more periods than fit into the slice.
         "cpu_tolerance": 2 * _quota_period_s(trials) / slice_s,
         "requests": trials["requests"],
         "duration_s": trials["duration_s"],

@@ -218,7 +218,8 @@ def _completed(rows: Iterable[Row], source: str, options: Options) -> pd.DataFra
     """Return rows as a frame; fill in missing connections and depths from the options."""
     found = _tidy(rows, source)
     found["depth"] = found["depth"].fillna(options.depth or math.nan)
-    # Unless the source says otherwise, a connection of HTTP/1 has one request under way.
+    # If neither the source nor the options state the depth, assume that each connection has one
+    # request under way. For HTTP/2 (see `protocol`) the depth stays unknown.
     found["depth"] = found["depth"].mask(found["depth"].isna() & found["protocol"].eq(""), 1.0)
     return found.fillna({"connections": options.connections or math.nan})
 
@@ -312,7 +313,8 @@ def _fitting(formats: Iterable[JsonFormat], content: Any) -> JsonFormat | None:
 def _documents(text: str, source: str) -> list[Any]:
     """Return the JSON documents in a text, at least one.
 
-    Raise LabError, which names the line of the first fault, if the text is not valid.
+    Raise LabError if the text is not valid JSON, is nested too deeply, or has too many documents.
+    If the text is not valid, the error names the line of the first fault.
     """
     decoder = json.JSONDecoder(parse_constant=lambda _: None)
     found: list[Any] = []
@@ -338,7 +340,7 @@ def _documents(text: str, source: str) -> list[Any]:
 
 
 def _next_document(text: str, place: int) -> int:
-    """Return the offset of the next document, or the end of the text."""
+    """Return the offset of the first JSON document at or after `place`, or the end of the text."""
     space = BETWEEN_DOCUMENTS.match(text, place)
     return space.end() if space else place
 
@@ -386,7 +388,7 @@ def _tidy(rows: Iterable[Row], source: str) -> pd.DataFrame:
 
     In texts, characters that cannot be printed are replaced. Numbers are finite or NaN. If a value
     is a placeholder for "unknown", such as -1, the value becomes NaN, and the row's column
-    `missing` names the column of the value.
+    `missing` names the column of the value. Raise LabError if there are more than MOST_ROWS rows.
     """
     found = list(islice(rows, MOST_ROWS + 1))
     if len(found) > MOST_ROWS:

@@ -1,4 +1,7 @@
-"""HTTP/1.1 client of the checks, on a bare socket. It counts the requests that it sends."""
+"""HTTP/1.1 client of the checks, on a bare socket.
+
+It keeps a tally of the requests that it sends, which the checks compare with the server's counter.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ SILENCE_S = 0.3  # if a connection is silent for this time, no more answers are 
 
 
 def reject_constant(name: str) -> NoReturn:
-    """Refuse NaN and infinities, which Python's JSON decoder accepts."""
+    """Raise ValueError for NaN and infinities, which Python's JSON decoder would accept."""
     raise ValueError(f"{name} is not JSON")
 
 
@@ -102,15 +105,16 @@ class Target:
     def connect(
         self, timeout_s: float = TIMEOUT_S, receive_bytes: int | None = None
     ) -> Iterator[CheckConnection]:
-        """Open a connection and close it afterwards; each socket operation may take `timeout_s`.
+        """Open a connection, and close it when the context ends.
 
-        `receive_bytes` limits roughly how much the kernel buffers before the client reads.
+        Each socket operation may take `timeout_s`. `receive_bytes` limits roughly how many bytes of
+        answers the kernel buffers before the client reads them.
         """
         with socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET) as channel:
             if receive_bytes is not None:
                 channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-                # Use small segments: with loopback's segments of 64 KiB, the server's side of the
-                # connection would buffer megabytes.
+                # Use small TCP segments: with loopback's segments of 64 KiB, the kernel would
+                # buffer megabytes on the server's side of the connection.
                 channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
             channel.settimeout(timeout_s)
             channel.connect((self.host, self.port))
@@ -179,7 +183,7 @@ class CheckConnection:
         return TimedResponse(**vars(response), sent_s=self._sent_s, came_s=time.time())
 
     def read_to_the_end(self, within_s: float = SILENCE_S) -> LastAnswers:
-        """Return all answers until the server closes the connection or is silent for too long.
+        """Return all answers that come before the server closes the connection or falls silent.
 
         The first answer must begin within the connection's timeout. Each further answer must begin
         within `within_s`.

@@ -75,8 +75,8 @@ def connection_rows(server: Server) -> Rows:
         ),
         "half-closed connection": _try_half_closed,
         "slow client": Exchange(HEALTH.cut(-(-len(HEALTH.data) // 6), 0.05), OK),
-        # The request is sent twice, because a parser that saves its state between bytes must also
-        # find the start of the next request.
+        # Two requests are sent, because a parser that keeps its state between bytes must also find
+        # the start of the second request.
         "slow client: byte by byte": Exchange((HEALTH + HEALTH).cut(1, 0.001), (OK, OK)),
         "slow reader": partial(_try_slow_reader, server),
     }
@@ -110,7 +110,7 @@ def pipelining_rows(server: Server, seed: int) -> Rows:
 def mixed_requests(server: Server, size: int) -> list[tuple[Message, Expected]]:
     """Return `size` requests in total, each with its expected answer.
 
-    The requests take turns among the kinds of requests that the server implements and counts.
+    The kinds of requests that the server implements and counts alternate in a fixed order.
     """
     made = []
     for number in range(size):
@@ -166,8 +166,8 @@ def _try_http_1_0_keep_alive(target: Target) -> Result:
                 "sent HTTP/1.0 with keep-alive twice; expected 200 twice; got "
                 f"{shown([answer, second])}",
             )
-        # A server that keeps the connection open must say so in a header. This server did not say
-        # so. It must close the connection, because the client waits for that.
+        # A server that keeps a connection of HTTP/1.0 open must say so in a header. This server did
+        # not say so. So it must close the connection, because the client waits for that.
         last = connection.read_to_the_end()
         ok = answer.status == 200 and not last.answers and last.closed
         return (
@@ -182,8 +182,8 @@ def _try_half_closed(target: Target) -> Result:
         connection.send(UNKNOWN.maybe_counted())
         connection.channel.shutdown(socket.SHUT_WR)
         last = connection.read_to_the_end(1.0)
-    # A server may assume that the client has left, and close the connection without an answer. But
-    # it must not leave the connection open.
+    # The server may take this as the end of the connection, and close it without an answer. But it
+    # must not leave the connection open.
     ok = [answer.status for answer in last.answers] in ([], [200]) and last.closed
     return (
         ok,
@@ -231,7 +231,7 @@ def _try_pieces(server: Server, seed: int, target: Target) -> Result:
     """Send requests that are cut at random bytes, until all requests have been answered.
 
     Any answer may announce that the server will close the connection (RFC 9112, section 9.6). Then
-    the server must ignore the requests that follow the answered request, and the client sends these
+    the server must ignore the later requests of this connection, and the client sends these
     requests again over a new connection.
     """
     requests = mixed_requests(server, PIPELINED)
@@ -241,7 +241,8 @@ def _try_pieces(server: Server, seed: int, target: Target) -> Result:
     while requests:
         connections += 1
         with target.connect() as connection:
-            # Each request is added to the tally below, just before its answer is read.
+            # The tally does not include the requests yet: each request is added to it below, just
+            # before the request's answer is read.
             data = joined(sent for sent, _ in requests).data
             pieces = []
             while data:
@@ -288,7 +289,11 @@ UNFINISHED_BODY = raw(
 
 @dataclass(frozen=True)
 class Junk:
-    """The size of a round of junk: how many requests are complete, and how many are abandoned."""
+    """The size of a round of junk.
+
+    A round of junk is a number of complete requests, then a number of requests whose client closes
+    the connection before the request is complete, and then the MALFORMED requests.
+    """
 
     requests: int = 2000
     abandoned: int = 500
@@ -303,9 +308,11 @@ def endurance_rows(
     open_files: Reading | None,
     junk: Junk = JUNK,
 ) -> Rows:
-    """Return checks with clients that never finish a request, and with rounds of junk.
+    """Return checks with clients that never finish a request, and with rounds of `junk`.
 
-    The server must still answer other clients, and must not leak memory or open files.
+    The server must still answer other clients. From the first round to the last, its memory and
+    the number of its open files must hardly grow. If there is no function that reads one of these
+    two numbers, the check of this number is left out.
     """
     memory: list[int | None] = []
     files: list[int | None] = []
@@ -381,10 +388,10 @@ def _send_junk(server: Server, target: Target, junk: Junk) -> None:
 
 
 def _settled(reading: Reading, limit: int | None) -> int | None:
-    """Wait until the reading is at most `limit`, and return the reading.
+    """Wait until a number of the server, such as its open files, is at most `limit`; return it.
 
-    If `limit` is None, wait until the reading no longer falls. In both cases, wait for at most
-    CONNECTIONS_SETTLE_S.
+    If `limit` is None, wait until the number no longer falls. In both cases, wait for at most
+    CONNECTIONS_SETTLE_S. `reading` is the function that reads the number.
     """
     deadline = time.monotonic() + CONNECTIONS_SETTLE_S
     now = reading()
@@ -400,10 +407,11 @@ def _settled(reading: Reading, limit: int | None) -> int | None:
 def _judge(
     what: str, values: list[int | None], spare: int, share: float, _target: Target
 ) -> Result:
-    """Check that the last reading is not much larger than the first reading.
+    """Check that a number of the server did not grow much from the first round to the last.
 
-    The last reading may exceed the first reading by `spare`, or by the share `share` of the first
-    reading, whichever is more.
+    `what` names the number, and `values` are its values after each round. The last value may exceed
+    the first value by `spare`, or by the share `share` of the first value, whichever is more. Raise
+    LabError if a value could not be read.
     """
     known = [value for value in values if value is not None]
     if len(known) < ROUNDS:

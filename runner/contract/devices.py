@@ -76,7 +76,7 @@ class DeviceDatabase(Protocol):
         """
 
     def resume(self) -> None:
-        """Let the stopped processes continue."""
+        """Let the processes that `pause` stopped go on."""
 
     def restart(self) -> None:
         """Kill the database with SIGKILL and restart it on the same address with the same data.
@@ -205,7 +205,10 @@ def insert_row(firmware: str) -> Exchange:
 
 
 def require_device(answer: TimedResponse, sent: Mapping[str, object]) -> bool:
-    """Return True if an answer to an insert is right; otherwise raise LabError with the reason."""
+    """Return True if an answer to an insert is right; otherwise raise LabError with the reason.
+
+    `sent` contains the fields that were sent, which the answer must repeat.
+    """
     body = answer.json()
     if (
         answer.status != 201
@@ -313,7 +316,10 @@ def read_pool(target: Target) -> dict[str, int]:
 
 
 def try_at_rest(target: Target) -> Result:
-    """Wait until no connection of the pool is in use and no request waits for a connection."""
+    """Check that the pool comes to rest within IDLE_WITHIN_S.
+
+    At rest, no connection of the pool is in use, and no request waits for a connection.
+    """
     deadline = time.monotonic() + IDLE_WITHIN_S
     while (
         not (ok := (pool := read_pool(target))["in_use"] == pool["waiting"] == 0)
@@ -398,7 +404,8 @@ def outage_rows(
         "pool: at rest after the database hung": try_at_rest,
         "database dies: 201 or 503 meanwhile": partial(_try_restart, database),
         "database is back: inserts work again": recovered,
-        # This check comes so late because a server may wait before it retries an insert.
+        # This check is about the inserts during the pause, but it comes later than the other checks
+        # of the pause, because a server may wait before it retries an insert.
         "database is back: no more rows than inserts": outage.judge_rows,
         "database is back: rows equal answers": partial(_try_rows, database),
         "pool: at rest after the database died": try_at_rest,
@@ -446,7 +453,8 @@ class _Outage:
 
     def _insert(self, target: Target) -> TimedResponse | None:
         with suppress(OSError, LabError):
-            # Wait twice as long as the contract allows, to tell late answers from missing answers.
+            # Wait twice as long as the contract allows, so that late answers are distinguished from
+            # missing answers.
             return insert_many(target, self._tag, 1, 2 * ANSWER_WITHIN_S)[0]
         return None
 
@@ -492,8 +500,8 @@ class _Outage:
         return self._waiting >= self._least_waiting, detail
 
     def judge_rows(self, _target: Target) -> Result:
-        # The table may have rows of inserts that were under way when the database stopped, although
-        # their clients got a 503.
+        # The table may have rows of inserts that were under way while the database was paused,
+        # although their clients got a 503.
         good = 1 + self._statuses.count(201)
         most = 1 + len(self._statuses)
         rows = self._database.count(self._tag)
@@ -538,9 +546,10 @@ def _try_restart(database: DeviceDatabase, target: Target) -> Result:
             over.set()
     statuses = [status for part in parts for status in part.result()]
     rows = database.count(tag)
-    # The table may have the row of an insert whose answer was lost. The table may also lack the row
-    # of an answered insert. This is not the server's fault, because only the database can save rows
-    # from a kill.
+    # The table may lack the row of an insert that was answered with 201. This is not the server's
+    # fault, because only the database can save rows from a kill. So the number of rows has no lower
+    # limit. Its upper limit is the number of all inserts, because the table may also have the row
+    # of an insert that was answered with 503.
     ok = set(statuses) <= {201, 503} and 201 in statuses and rows <= len(statuses)
     said = f"got {dict(Counter(statuses))} and {rows} rows"
     return ok, f"expected 201 or 503, and at most {len(statuses)} rows; {said}"

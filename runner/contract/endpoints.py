@@ -56,7 +56,7 @@ WRONG_METHODS = (
 
 
 def endpoint_rows(server: Server, nonce: str) -> Rows:
-    """Return checks of the endpoints without a request body, unknown paths, and refused methods."""
+    """Return checks of unknown paths, refused methods, and endpoints without a request body."""
     rows: dict[str, Exchange] = {}
     if "health" in server.implements:
         rows["health"] = health_row(server, nonce)
@@ -96,10 +96,10 @@ def endpoint_rows(server: Server, nonce: str) -> Rows:
 
 
 def health_row(server: Server, nonce: str) -> Exchange:
-    """Return the check that the answers come from the process that was just started.
+    """Return the check that /health answers with the server's name and the nonce.
 
-    /health must return the server's name and the nonce. Only this process knows the nonce, because
-    it was given the nonce at its start.
+    The lab gave the nonce to the process of the server when it started this process. No other
+    process knows the nonce, so the check shows that the answer comes from this process.
     """
     return Exchange(
         HEALTH, json_body(200, {"status": "ok", "server": server.implementation, "nonce": nonce})
@@ -215,9 +215,9 @@ def counted(target: Target, server: Server, name: str, checks: Iterable[Check]) 
     """Yield the checks, then one more check that is called `name`.
 
     The additional check compares the growth of /count with the number of requests that the other
-    checks sent. This number leaves out requests that the server must not count. If the server may
-    count a request or not, the additional check allows both. The additional check is not done if
-    the server has no counters, or if the other checks sent no request that may be counted.
+    checks sent, without those that the server must not count. If the contract leaves open whether a
+    request is counted, the additional check accepts both. It is not done if the server has no
+    counters, or if the other checks sent no request that may be counted.
     """
     first: int | None = None
     with contextlib.suppress(OSError, LabError):
@@ -231,9 +231,9 @@ def counted(target: Target, server: Server, name: str, checks: Iterable[Check]) 
             return False, "GET /count did not answer at the beginning"
         low = target.least - least
         high = target.most - most
-        # A server counts a request for /count after it has answered the request. So the number
-        # `first` does not include the first request for /count, but the number here includes that
-        # request. Therefore 1 is subtracted.
+        # The answer of /count does not include the request that it answers. So `first` does not
+        # include the first request for /count, but the number that is read now does. Therefore 1 is
+        # subtracted.
         number = read_count(target) - first - 1
         detail = (
             f"sent {low} requests that must be counted, and {high - low} that may be counted or "

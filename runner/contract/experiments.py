@@ -21,8 +21,9 @@ Ruling = Literal["accepted", "rejected", "open"]
 class ExperimentCase:
     """One body for an endpoint, with the expected outcome.
 
-    A body must be accepted, must be rejected with 400, or may be either accepted or rejected
-    (`open`). If the body is rejected, the text of the error must name `field`.
+    `expected` says whether the server must accept the body (`accepted`), must reject it with 400
+    (`rejected`), or may do either (`open`). If `field` is not None, the error in an answer with 400
+    must name this field.
     """
 
     expected: Ruling
@@ -45,7 +46,9 @@ WRONG_TYPES: tuple[tuple[str, object], ...] = (
     ("an object", {"name": "x"}),
 )
 CHARACTERS = (("one-byte", "x"), ("two-byte", "é"), ("three-byte", "€"), ("four-byte", "😀"))
-"""One character of each UTF-8 length, because limits count characters, not bytes or UTF-16 units.
+"""One character of each length in UTF-8.
+
+The limits of a text's length count characters, not bytes or units of UTF-16.
 """
 
 
@@ -71,9 +74,9 @@ def with_field(body: bytes, value: bytes) -> bytes:
 
 
 def _nested(body: bytes, levels: int) -> bytes:
-    """Return the object with an additional field, so that values are nested `levels` deep.
+    """Return the JSON of an object, with an additional field of nested lists.
 
-    The object itself is the first level.
+    The field makes the JSON `levels` levels deep, and the object itself is the first level.
     """
     return with_field(body, b"[" * (levels - 1) + b"]" * (levels - 1))
 
@@ -305,8 +308,8 @@ def _invalid() -> Iterator[ExperimentCase]:
                 f"a variant that is {label}", "variants", experiment_body(variants=[good, value])
             )
         if not isinstance(value, int) or isinstance(value, bool):
-            # If a server reads True as 1, or another value as 0, the sum is 100 and thus valid. So
-            # only the type of the value can be the reason to reject the body.
+            # A lax server may read True as 1, and values of other wrong types as 0. With `rest`,
+            # the sum is then 100, which is valid. So only the value's type is a reason to reject.
             rest = 99 if value is True else 100
             yield rejected(f"percentage {label}", PERCENT, experiment_body(percents=[value, rest]))
     for number in ("-0.01", "-5e-324", "100.00000000000001", "100.01", "1e300", "-1e300"):
@@ -427,10 +430,10 @@ def echo_of(body: bytes) -> dict[str, object]:
 
 
 def is_echo(case: ExperimentCase, answer: TimedResponse, names: Collection[str] = ()) -> bool:
-    """Return whether the answer repeats the sent experiment; numbers are compared as doubles.
+    """Return whether the answer repeats the experiment in the case's body.
 
-    If `names` is not empty, the experiment in the answer must have one of these names, instead of
-    the name that was sent.
+    Numbers are compared as doubles. If `names` is not empty, the experiment in the answer must have
+    one of these names, instead of the name in the body.
     """
     echo = echo_of(case.body)
     body = answer.json()

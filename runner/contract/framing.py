@@ -89,7 +89,7 @@ BOTH_LENGTHS = (
     ("chunked in quotes", b'Transfer-Encoding: "chunked"'),
     ("an empty value", b"Transfer-Encoding:"),
 )
-"""Spellings of Transfer-Encoding that are sent together with a Content-Length."""
+"""Spellings of Transfer-Encoding, each of which is sent together with a Content-Length."""
 
 CODINGS = (b"xchunked", b"chunked, identity", b"chunked;x=1, gzip", b"gzip", b"identity")
 UNKNOWN_CODINGS = [b"Transfer-Encoding: " + name for name in CODINGS]
@@ -164,7 +164,11 @@ def smuggling_rows(server: Server) -> Rows:
 
 
 def _hiding(*lines: bytes, body: bytes = b"", version: bytes = b"HTTP/1.1") -> Exchange:
-    """Return the check of a request whose body (one chunk by default) hides another request."""
+    """Return the check of a request to POST /experiments whose body hides another request.
+
+    By default, the body is a single chunk that contains the request HIDDEN. The server must refuse
+    the request or stay silent, and must close the connection without answering HIDDEN.
+    """
     sent = raw(_post(*lines, body=body or chunked(HIDDEN), path=b"/experiments", version=version))
     statuses = (400, 501) if body else (400, 411, 501)
     return Exchange(sent, status(*statuses), End.CLOSED, may_be_silent=True)
@@ -223,8 +227,9 @@ def post_chunks(data: bytes) -> Message:
 def _chunks_written(size: str, end: bytes = b"\r\n") -> bytes:
     """Return a body as one chunk with an unusual size line.
 
-    `size` is a format string for the length of the body. The body is padded to 0xABC bytes. All
-    digits of this number are letters, because one check writes the size in capitals.
+    `size` is a format string that makes the size line from the length of the body. `end` follows
+    the last chunk. The body is padded to 0xABC bytes: all digits of this number are letters,
+    because one check writes the size in capitals.
     """
     body = PUBLISHED_BODY.ljust(0xABC)
     return size.format(len(body)).encode() + b"\r\n" + body + b"\r\n0\r\n" + end
@@ -296,8 +301,8 @@ def _try_expect_too_large(target: Target) -> Result:
                 "sent `Expect: 100-continue` for a body of 1 MiB; expected 413 after 100; got "
                 f"{second.brief}",
             )
-        # The client may still send the body after this answer, but it need not. So the server must
-        # either close the connection or read the body.
+        # The server refused the body at once. The client may still send the body after this answer,
+        # but it need not. So the server must either close the connection or read the body.
         ok, detail = usable_or_closed(connection, LARGE_BODY)
     return ok and _is_too_large(first), (
         "sent `Expect: 100-continue` for a body of 1 MiB; expected 413; got "
@@ -307,7 +312,7 @@ def _try_expect_too_large(target: Target) -> Result:
 
 def _try_declared(target: Target) -> Result:
     # The server may refuse the request at once, or wait for the body. The client sends the body
-    # only after the refusal, or if no refusal came for a while.
+    # after the refusal, or after SILENCE_S without a refusal.
     with target.connect() as connection:
         connection.send(_head(LARGE_LENGTH).maybe_counted())
         late = LARGE_BODY
@@ -352,7 +357,8 @@ ROWS: Rows = {
     "too large: a body of 64 KiB and 1 byte": _too_large(MAX_BODY_BYTES + 1),
     "too large: a body of 1 MiB": _too_large(LARGE_BYTES),
     "too large: declared, and sent only later": _try_declared,
-    # The server may answer anything, but must survive.
+    # The client sends a part of the body, and closes the connection without reading. Whether the
+    # server answers does not matter, but it must survive.
     "a client that leaves in the middle of a body": Exchange(
         (_head(("Content-Length", "1000")) + Message((PUBLISHED_BODY,))).maybe_counted(), ()
     ),

@@ -16,7 +16,9 @@ class Message:
 
     `a + b` is a message that sends b directly after a. If `pause_s` is not 0, each piece is sent
     separately, with a pause of `pause_s` seconds after the piece. Otherwise all pieces are sent at
-    once. The message raises the server's counter by at least `least` and at most `most`. The two
+    once.
+
+    A correct server counts at least `least` and at most `most` requests of the message. The two
     numbers may differ, because the server may or may not count a request that is refused or
     abandoned before a route answers it.
     """
@@ -43,7 +45,11 @@ class Message:
         return replace(self, pieces=pieces, pause_s=pause_s)
 
     def maybe_counted(self) -> Message:
-        """Return the same message, but allow the server to count none of the requests in it."""
+        """Return the same message with `least` 0.
+
+        Then a check also succeeds if the server does not count some or all of the requests in the
+        message.
+        """
         return replace(self, least=0)
 
 
@@ -67,9 +73,12 @@ def request(
     headers: Headers = (),
     version: str = "HTTP/1.1",
 ) -> Message:
-    """Return a well-formed request, which the server must count as the contract says.
+    """Return a well-formed request, with `least` and `most` as the contract requires.
 
-    If the request has a body, Content-Length and Content-Type are added.
+    The server must not count a GET of /health or /stats, and may count other methods of these two
+    paths. It must count any other request, unless the body is larger than MAX_BODY_BYTES: such a
+    request may be counted or not. If the request has a body, Content-Length and Content-Type are
+    added.
     """
     fields = [("Host", "lab"), *headers]
     if body is not None:

@@ -46,9 +46,10 @@ HARMLESS = (b" ", b"x", b"0", "é".encode())  # bytes whose insertion often leav
 
 
 def random_rows(server: Server, seed: int, size: int = 250) -> Rows:
-    """Return checks of `size` valid experiments and of `size` damaged experiments.
+    """Return checks that send `size` valid experiments and `size` damaged experiments.
 
-    The check of the MD5 endpoint sends only valid experiments, and only `size` / 5 of them.
+    The check of the MD5 endpoint sends only valid experiments, and only `size` / 5 of them. Checks
+    of endpoints that the server does not implement are left out.
     """
     rows: dict[str, partial[Result]] = {}
     if "experiments" in server.implements:
@@ -181,7 +182,7 @@ def _written(random: Random, value: object, depth: int = 0) -> str:
         text = f"[{','.join(_written(random, each, depth) for each in value) or _space(random)}]"
     elif isinstance(value, dict):
         # The contract does not say how servers must treat a known key in capitals, such as "NAME".
-        # Each unknown key begins with "x", so that it cannot be such a key.
+        # So each unknown key begins with "x", and thus differs from all known keys.
         few = range(random.choice((0, 0, 0, 1, 3)))
         unknown = {"x" + _text(random, random.randint(0, 8)): _any(random, depth) for _ in few}
         items = list((unknown | value).items())
@@ -235,7 +236,7 @@ def mutations(seed: int, size: int) -> Iterator[bytes]:
     """Yield `size` damaged bodies.
 
     Each body is a short valid body with one to three changes. A change removes, doubles or replaces
-    a few bytes, or inserts a piece.
+    a few bytes, or inserts one or two bytes. By chance, a body may still be valid.
     """
     random = Random(seed)  # noqa: S311
     short = [case.body for case in CASES if case.expected == "accepted" and len(case.body) < 300]
@@ -259,7 +260,10 @@ class _OpenError(Exception):
 
 
 def judge(body: bytes) -> Ruling:
-    """Return the expected outcome of a body, by Python's json and the rules of the contract."""
+    """Return the outcome that the contract requires for a random body.
+
+    Python's json decodes the body, and `_is_experiment` applies the rules of the contract.
+    """
     if len(body) > MAX_BODY_BYTES or body.startswith(b"\xef\xbb\xbf"):
         return "open"
     try:
@@ -275,7 +279,8 @@ def judge(body: bytes) -> Ruling:
 
 def _double(text: str) -> float:
     number = float(text)
-    # If a number is too large or too small for a double, JSON libraries differ: some accept it.
+    # If a number is too large or too small for a double, some JSON libraries accept it, and others
+    # do not.
     if abs(number) == float("inf") or (number == 0 and text.lower().partition("e")[0].strip("-0.")):
         raise _OpenError
     return number

@@ -80,7 +80,10 @@ class End(Enum):
 
 @dataclass(frozen=True)
 class Exchange:
-    """A check that sends a message, compares the answers, and then looks at the connection."""
+    """A check that sends a message, and compares the answers with the expected answers.
+
+    Then it checks the state of the connection, or runs another exchange on it.
+    """
 
     send: Message
     expect: Expected | tuple[Expected, ...]
@@ -136,9 +139,10 @@ class Exchange:
 
 
 def usable_or_closed(connection: CheckConnection, unsent: bytes = b"") -> Result:
-    """Send the rest of a body, then GET /health.
+    """Check that the server either still serves the connection or closes it.
 
-    Succeed if 200 is the only answer, or if the server closes the connection without an answer.
+    Send `unsent`, the rest of a body, and then GET /health. The check succeeds if the only answer
+    has the status 200, or if the server closes the connection without an answer.
     """
     connection.send(Message((unsent,)) + HEALTH)
     last = connection.read_to_the_end()
@@ -148,13 +152,19 @@ def usable_or_closed(connection: CheckConnection, unsent: bytes = b"") -> Result
 
 
 def shown(answers: list[TimedResponse], closed: bool | None = None) -> str:
-    """Return the answers, and the connection's state if known, as a text for a check's detail."""
+    """Return the answers as a text for a check's detail.
+
+    If `closed` is not None, the text also says whether the server closed the connection.
+    """
     words = [answer.brief for answer in answers[:5]] + ["…"] * (len(answers) > 5) or ["no answer"]
     return ", ".join(words + ([] if closed is None else ["closed" if closed else "still open"]))
 
 
 def check_rows(target: Target, rows: Rows) -> Iterator[Check]:
-    """Run the checks in order; a check fails if its connection breaks or stays silent."""
+    """Run the checks in order, and yield the result of each.
+
+    A check fails if its connection breaks, or if an answer does not come in time.
+    """
     for name, row in rows.items():
         try:
             for check in row if isinstance(row, tuple) else (row,):

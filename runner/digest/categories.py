@@ -56,7 +56,7 @@ class Rules:
 
 @functools.lru_cache(maxsize=100_000)
 def _first(function: str, rules: Rules, in_kernel: bool) -> str:
-    """Return the category of a single function.
+    """Return the category of a single function, by the longest rule that matches its name.
 
     Return an empty text if no rule matches the function's name, or if the category is `_PASS`.
     """

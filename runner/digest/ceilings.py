@@ -18,9 +18,9 @@ from runner.verdict.limits import Limit
 def calibrate(run: RunFolder) -> Calibration:
     """Return the generators' ceilings, computed from the sealed trials of a calibration run.
 
-    A generator has a ceiling for each load: for each load model, mode and number of connections. If
-    several servers ran under a load, the ceiling is the median rate of the server with the highest
-    median rate. Raise LabError if no trial is sealed.
+    A generator has one ceiling for each combination of load model, mode and number of connections.
+    If several servers ran under such a load, the ceiling is the highest of the servers' median
+    rates. Raise LabError if no trial is sealed.
     """
     manifest = run.manifest()
     trials = pq.read_table(run.table("trials")).to_pandas()
@@ -56,7 +56,8 @@ def calibrate(run: RunFolder) -> Calibration:
         made_at=manifest.started_at or "",
         fingerprint=manifest.machine.fingerprint,
         tools={name: version for name, version in manifest.tools.items() if name in TRAITS},
-        # The number of CPUs of all generators together.
+        # The number of CPUs of all generators together. If the manifest names no generator's host,
+        # the generator ran on the CPUs of `placement`.
         generator_cpus=sum(map(len, cpus)) or len(manifest.placement.generator),
         ceilings=tuple(ceilings),
     )

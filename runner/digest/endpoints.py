@@ -40,7 +40,10 @@ The column of a percentile is null if too few requests were slower than the perc
 
 @dataclass(frozen=True)
 class _Load:
-    """Facts about a script's load that the tables need in addition to the rows in DuckDB."""
+    """A script's load, as far as the tables need it: labels, results of checks, mode and times.
+
+    The requests, iterations and users of the load are not here, but in views of a DuckDB database.
+    """
 
     labelling: Labelling
     checked: Mapping[int, Checked]
@@ -53,7 +56,7 @@ class _Load:
     has_set_up: bool = False
     """True if setup() or teardown() sent requests.
 
-    The view `every` contains these requests, but the view `requests` does not.
+    The database's view `every` contains these requests, but its view `requests` does not.
     """
 
 
@@ -61,15 +64,15 @@ class _Load:
 class ScriptSlice:
     """A script's requests in one slice of a session.
 
-    The rows of the requests are in a file. Each of these rows has the number of a label in
-    `labelling`. The rows of iterations and users are in files, too.
+    The requests, iterations and users of the slice are in three files, as rows. Each row of a
+    request has the number of the request's label in `labelling`.
     """
 
     labelling: Labelling
     checked: Mapping[int, Checked]
     first_start_ns: int
     files: Mapping[str, Path]
-    """Path of the file that has the rows of a view, by the name of the view."""
+    """Paths of the three files, by the names of the DuckDB views from which the rows come."""
 
 
 @dataclass(frozen=True)
@@ -226,7 +229,7 @@ def _write(path: Path, table: str, rows: list[Values]) -> None:
         pq.write_table(pa.Table.from_pylist(rows, schema=schema_of(table)), temporary)
 
 
-# --- the endpoints --------------------------------------------------------------------------------
+# --- rows of the table `endpoints` ----------------------------------------------------------------
 
 
 def _kinds(database: duckdb.DuckDBPyConnection, load: _Load) -> Iterable[_Kind]:
@@ -372,7 +375,8 @@ def _percentiles(
 ) -> list[dict[str, float | None]]:
     """Return the latency columns of each group, in the order of the groups' keys.
 
-    `requests` has the number of requests of each group, in the same order.
+    `requests` has the number of requests of each group, in the same order. `published` is the
+    column of the view `view` that has the published latency.
     """
     wanted = []
     begin = 0
@@ -412,7 +416,7 @@ def _around(rank: float) -> tuple[int, int]:
     return math.floor(rank), math.ceil(rank)
 
 
-# --- the users and the checks ---------------------------------------------------------------------
+# --- rows of the tables `users` and `checks` ------------------------------------------------------
 
 
 _USERS = """

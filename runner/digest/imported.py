@@ -71,7 +71,10 @@ class _Seen:
 
 
 def cell_of(server: str) -> Cell:
-    """Return the cell for a file that has not been read yet. The cell's load is a placeholder."""
+    """Return the cell of an imported trial whose file has not been read yet.
+
+    The load of this cell is a placeholder, because only the file shows the load.
+    """
     return Cell(
         server=server,
         language="unknown",
@@ -170,10 +173,10 @@ def digest_imported(
 
 
 _NO_URL = {("", "", "")}
-"""The method, name and URL in the label of a check.
+"""Endpoints that are not counted: only the endpoint with empty method, name and URL.
 
-All three are empty texts, because a check belongs to no request. When the endpoints are counted,
-labels with these three values are left out.
+The labels of the script's checks have these three empty texts, because a check belongs to no
+request.
 """
 _ITERATIONS_S = """
     SELECT coalesce(max(end_ns) - min(end_ns - (length_ms * 1e6)::BIGINT), 0) / 1e9 FROM iterations

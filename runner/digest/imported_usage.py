@@ -160,7 +160,8 @@ def _aligned(
     """Return the offset that converts the times of samples to the clock of the load.
 
     `begin_s` is the time when the load began, in seconds since the epoch, and `t_s` are the
-    samples' times minus `begin_s`.
+    samples' times minus `begin_s`. `clock` is `wall` if the samples' times are in UTC, and `local`
+    if they are in an unknown time zone. Otherwise the samples have no time of day.
     """
     if clock == "wall":
         return _Moved(0.0)
@@ -177,7 +178,8 @@ def _aligned(
 def _in_zone(t_s: np.ndarray[Any, np.dtype[np.float64]], begin_s: float, seconds: float) -> _Moved:
     """Return the offset to add to the times of samples whose time zone is unknown.
 
-    The time zone is chosen so that the samples overlap with the load for as long as possible.
+    The time zone is chosen so that the samples overlap with the load for as long as possible. If
+    the samples have only a time of day, and no date, the lab assumes the date of the load.
     """
     days_s = DAY_S * math.floor(begin_s / DAY_S) if t_s[0] + begin_s < DAY_S else 0.0
     zones = range(-MOST_ZONE_S, MOST_ZONE_S + 1, ZONE_STEP_S)

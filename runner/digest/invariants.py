@@ -50,11 +50,11 @@ a mean iteration.
 In a shorter steady time, some users would still be starting.
 """
 CPU_TOLERANCE = 1.02
-"""The measured CPU time of a program may be up to this many times the CPU time that the program's
-CPUs offered during the load.
+"""Highest allowed CPU time of a program, divided by the CPU time that its CPUs offered.
 
-The kernel counts CPU time in ticks, and two of the counted ticks may lie outside the load. In a
-short load, two ticks are a noticeable share of the time.
+Both are CPU times during the load. The measured CPU time may be too high, because the kernel counts
+it in ticks, and two of the counted ticks may lie outside the load. In a short load, two ticks are a
+noticeable share of the time.
 """
 STEPPED_S = 0.05
 """During a load, the difference between wall clock and monotonic clock may change by this many
@@ -71,11 +71,11 @@ TOGETHER = 0.9
 longest-running generator runs.
 """
 APART_NS = 150_000_000
-"""A tolerance for short loads, which may break the rule of TOGETHER.
+"""Tolerance, in nanoseconds, for short loads that miss the share TOGETHER.
 
-The time for which all generators run together may always be up to this many nanoseconds shorter
-than the time for which the longest-running generator runs. Programs take tens of milliseconds to
-start and to end, which is a large share of a short load.
+The time for which all generators run together may always be up to this much shorter than the time
+for which the longest-running generator runs. Programs take tens of milliseconds to start and to
+end, which is a large share of a short load.
 """
 UNDER_WAY = 0.5
 """On average, at least this share of wrk's connections must have a request under way.

@@ -41,11 +41,11 @@ from runner.model import JsonObject, LabError, carried_percent
 from runner.store import read_json, replacing
 
 CLOSED_SHARE = 0.99
-"""If connections are not kept, and at least this share of the requests opened a connection, the
-mode is `close`. Otherwise it is `mixed`.
+"""Share that decides between the modes `close` and `mixed` if connections are not kept.
 
-The share is less than 1, because k6 reports no connecting time for a request whose connection could
-not be opened.
+The mode is `close` if at least this share of the requests that had a connection opened it.
+Otherwise the mode is `mixed`. A request whose connection could not be opened had no connection, and
+k6 reports no connecting time for it.
 """
 SETTLED = 0.1
 """The steady time of a load begins when this share of the load is over.
@@ -219,7 +219,7 @@ def digest_requests(
     look: Callable[[duckdb.DuckDBPyConnection, RequestNumbers], None] | None = None,
     look_at_rest: Callable[[duckdb.DuckDBPyConnection, Tally], None] | None = None,
 ) -> RequestNumbers:
-    """Digest k6's raw points, out of core, and return the numbers of the whole load.
+    """Digest k6's raw points with limited memory, and return the numbers of the whole load.
 
     - `tables` are the output paths for requests, latency and throughput, in this order. If there
       are no paths, no table is written.
@@ -318,12 +318,14 @@ def merge_summaries(summaries: Sequence[GeneratorSummary]) -> GeneratorSummary:
 def mode_of(asked: str, opened: int, connected: int, held: int | None) -> str:
     """Return the observed use of a load's connections: `keepalive`, `close` or `mixed`.
 
+    `asked` is the requested mode. If `held` is None, return `asked`.
+
     `opened` is the number of requests that opened a connection, and `connected` is the number of
     requests that had a new or a reused connection. If connections are reused, a user opens
     connections only for the user's first requests, so the load opens at most `held` connections. If
     the load opens more connections, the generator or the server closed some connections. The mode
-    is then `close` if nearly all requests opened a connection, and `mixed` otherwise. If `held` is
-    None, return `asked`.
+    is then `close` if nearly all of the `connected` requests opened a connection (CLOSED_SHARE),
+    and `mixed` otherwise.
     """
     if held is None:
         return asked
@@ -350,7 +352,7 @@ def connect(folder: Path, memory_mb: int, threads: int) -> duckdb.DuckDBPyConnec
     return connection
 
 
-# --- numbers of the whole load --------------------------------------------------------------------
+# --- numbers of the whole load, from the spool ----------------------------------------------------
 
 
 def _by_generator(spool: Path, name: str) -> list[str]:
@@ -590,7 +592,7 @@ def steady_state(database: duckdb.DuckDBPyConnection) -> Steady | None:
     return Steady(seconds, under_way_s / seconds, mean_ms)
 
 
-# --- tables ---------------------------------------------------------------------------------------
+# --- from the views to the tables -----------------------------------------------------------------
 
 _REQUESTS = """
     SELECT since_ns / 1e9 AS t_s, latency_ms,
@@ -662,7 +664,7 @@ def _write_tables(
     pq.write_table(rates.to_arrow_table(), throughput, compression="zstd")
 
 
-# --- the summary ----------------------------------------------------------------------------------
+# --- the generator's own summary of a load --------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -95,16 +95,18 @@ REQUESTS = pa.schema(
 )
 """One row per request, in the file's order.
 
-A row has the wall-clock time when the request ended, k6's durations, and the codes of the result.
+A row has the wall-clock time when the request ended, the durations that k6 measured, the HTTP
+status, and k6's error code.
 `error_code` is 0 if there was no error.
 """
 LABELLED = REQUESTS.append(pa.field("label", pa.int32()))
 """One row per request: the columns of REQUESTS, and the number of the label in `Tally.labels`."""
 ELSEWHERE = LABELLED.append(pa.field("port", pa.int32()))
-"""One row per request of a user's script that is not part of the load on the server.
+"""One row per request that a user's script sent, but that is not part of the load on the server.
 
-Either the request went to a port other than the server's port, and the column `port` has this other
-port. Or setup() or teardown() sent the request, and the column `port` has SET_UP_PORT.
+There are two kinds of such requests. If setup() or teardown() sent the request, the column `port`
+has SET_UP_PORT. Otherwise the request went to a port other than the server's port, and the column
+`port` has this other port.
 """
 SET_UP_PORT = 0  # number in the column `port` for all requests of setup() and teardown()
 SET_UP_GROUPS = ("::setup", "::teardown")
@@ -258,8 +260,9 @@ def spool_points(
             deque(blocks, maxlen=0)
             if file.damage is None or file.damage.cut:
                 raise
-            # The compressed stream is corrupt, which caused the faulty line. So the fault of the
-            # stream is reported below instead of the fault of the line.
+            # The file was read to its end above, and its compressed stream is corrupt. This caused
+            # the faulty line, so the fault of the stream is reported below instead of the fault of
+            # the line.
     damage = file.damage
     incomplete = len(pairing.waiting)
     if damage:
@@ -534,12 +537,14 @@ class Block:
 
     @classmethod
     def without_points(cls, fault: DamageError | None = None) -> Block:
-        """Return a block without points, for a block without lines or with unreadable lines."""
+        """Return a Block without points, for lines that cannot be read or if there are no lines."""
         return cls(Points.none(), [], 0, [], fault)
 
 
 def _read(block: bytes) -> Block:
     """Parse a block of lines. Lines that are not in k6's form are parsed with Python's json.
+
+    The docstring of this module shows k6's form.
 
     Older versions of k6 write the metric's name at the end of a line. Such a line is rewritten with
     the name at the beginning before it is parsed.
@@ -561,7 +566,11 @@ def _read(block: bytes) -> Block:
 
 
 def _read_singly(lines: list[bytes], odd: Iterable[int]) -> Block:
-    """Parse a block's lines; the lines with the indexes `odd` are parsed with Python's json."""
+    """Parse a block's lines, of which the lines with the indexes `odd` may be in another form.
+
+    First rewrite these lines in k6's form, with Python's json, up to the first invalid line. Then
+    parse all lines before the invalid line together.
+    """
     fault = None
     announced = []
     for at in odd:
@@ -589,22 +598,26 @@ def _block(
 
 @dataclass(frozen=True, eq=False)
 class _Apart:
-    """The points of those lines of a block that are in k6's form, and a mask of these lines."""
+    """Result of `_taken_apart`: the points of a block, without the points of skipped lines."""
 
     points: Points
     names: list[str]
     """Names of the points' metrics."""
     fits: NDArray[np.bool_]
-    """Mask of the block's lines: True for each line in k6's form."""
+    """One element per line of the block: True for a line in k6's form, False for a skipped line."""
     tags: Sequence[Tags]
 
 
 def _taken_apart(block: bytes, *, rewritten: bool = False) -> _Apart:
-    """Return the points of those lines of a block that are in k6's form.
+    """Parse the lines of a block that are in k6's form, and skip the other lines.
 
-    With `rewritten`, the form of the numbers is not checked, because `_rewritten` has replaced the
-    lines that were not in k6's form. Raise ValueError if the name, time, value or tags of a line
-    are invalid.
+    The docstring of this module shows k6's form. Each line in this form gives one point. Raise
+    ValueError if the name, time, value or tags of such a line are invalid.
+
+    At first, `rewritten` is false: the lines' values are checked, and a line whose value JSON might
+    forbid is skipped. If lines were skipped, `_rewritten` replaces them, and this function is
+    called once more with `rewritten`. The values are then not checked, because `_rewritten` writes
+    only valid values, and some of these, such as negative ones, would fail the check.
     """
     text = np.frombuffer(block, np.uint8)
     ends = np.flatnonzero(text == ord("\n")).astype(np.int32)
@@ -615,9 +628,9 @@ def _taken_apart(block: bytes, *, rewritten: bool = False) -> _Apart:
     value_end, tags = _split(block, value, ends, ',"tags":')
     fits = _begin_with(block, begins, ends, _HEAD) & (tags < ends - 2)
     fits &= (text[ends - 1] == ord("}")) & (text[np.maximum(ends - 2, 0)] == ord("}"))
-    # Arrow accepts numbers that JSON forbids: inf, .5, 5. and 007. So a line whose number does not
-    # begin and end with a digit, or has a leading zero, does not count as a line in k6's form.
-    # Python's json parses such a line later.
+    # Arrow accepts numbers that JSON forbids: inf, .5, 5. and 007. So a line counts as a line in
+    # k6's form only if its value begins and ends with a digit, and has no leading zero. Python's
+    # json parses the other lines later.
     if not rewritten:
         first = text[value]
         fits &= _is_digit(first) & _is_digit(text[value_end - 1])
@@ -667,7 +680,7 @@ class Tags:
 
     known: Mapping[str, Any]
     status: int
-    """The HTTP status; -1 if the tag is not a number."""
+    """The HTTP status; -1 if the tag is missing or not a number."""
     error_code: int
     """k6's code of the error; 0 if the tag is missing, and -1 if it is not a number."""
     port: int
@@ -861,9 +874,10 @@ class _Picked:
     before: Singles
     """Points of a request whose first points are in an earlier block."""
     following: Singles
-    """An array with the first of the block's points of request metrics that is not in `before`.
+    """The next point of a request metric after the points in `before`, as an array of one point.
 
-    If `before` has all points of request metrics, the array is empty.
+    `_Pairing` uses this point to check that the request in `before` is complete. The array is empty
+    if `before` has all of the block's points of request metrics.
     """
     requests: _Requests
     after: Singles
@@ -1018,8 +1032,8 @@ class _Pairing:
         """Return the requests that began in an earlier block and end in this block.
 
         Raise DamageError if a point is faulty in the sense of `_faulty`. If `_picked` found such a
-        point in the block, `before` has the points of all requests, so that this function checks
-        all of these points.
+        point in the block, `picked.before` has all of the block's points of request metrics, so
+        that this function checks them all, and finds the faulty point.
         """
         joined = np.concatenate([self.waiting, picked.before])
         _require_order(np.concatenate([joined, picked.following]))
@@ -1034,7 +1048,7 @@ class _Pairing:
     def _take_others_apart(self, requests: _Requests) -> NDArray[np.bool_]:
         """Return a mask of the requests that must be written to elsewhere.parquet.
 
-        Count the requests whose port is unknown in `Tally.unnamed`.
+        Add the number of requests whose port is unknown to `Tally.unnamed`.
         """
         is_other = np.zeros(len(requests.end_ns), bool)
         ports = requests.kept["port"]
@@ -1130,9 +1144,11 @@ def _faulty(points: Singles) -> NDArray[np.bool_]:
 
 
 def _rewritten(line: bytes) -> bytes:
-    """Return a line's point in k6's form; empty if the line declares a metric.
+    """Return a point's line rewritten in k6's form; empty if the line declares a metric.
 
-    Raise ValueError with the reason if the line is invalid. k6 1.x writes infinite values of users'
+    Raise ValueError with the reason if the line is invalid.
+
+    k6 1.x writes infinite values of users'
     metrics as `+Inf` or `-Inf`. These values are not JSON, but they are accepted here, and replaced
     by large numbers. k6 2.x omits infinite values, and says so in its log.
     """
@@ -1173,7 +1189,7 @@ def _finite(found: re.Match[bytes]) -> bytes:
 
 
 def _is_time(text: str) -> bool:
-    """True if `text` is a time in RFC 3339 as Go writes it, and its date exists (1900 to 2199)."""
+    """Return whether `text` is a time in RFC 3339 as Go writes it, with a date of 1900 to 2199."""
     try:
         return bool(_TIME.fullmatch(text) and datetime.fromisoformat(text[:19]))
     except ValueError:

@@ -38,7 +38,10 @@ Such a segment is a number, a UUID, a hash or a long token.
 
 @dataclass(frozen=True)
 class Labels:
-    """The tags by which requests and checks are grouped. A missing tag is an empty text."""
+    """The label of a point: the tags by which requests and checks are grouped.
+
+    A missing tag is an empty text.
+    """
 
     method: str = ""
     name: str = ""

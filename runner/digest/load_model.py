@@ -39,10 +39,10 @@ UNEVEN from the mean number in the two windows beside it. A window is also calle
 difference is at most UNEVEN_SHARE of this mean number.
 """
 UNEVEN_SHARE = 0.1
-"""Allowed difference between a window and the two windows beside it, as a share of their mean.
+"""Allowed difference as in UNEVEN, but as a share of the mean number in the two windows.
 
-UNEVEN limits the same difference. If many iterations begin in a window, UNEVEN_SHARE allows a
-larger difference than UNEVEN.
+The larger of the two allowed differences counts. If many iterations begin in the windows, it is
+this share.
 """
 EVEN = 0.75
 """If at least this share of the windows is even, the iterations began at planned times.
@@ -63,10 +63,11 @@ The reason is that k6 allocates spare users only for open loads. This rule is us
 in the file are whole seconds, because such times do not show how evenly iterations begin.
 """
 ENDING = 0.05
-"""If k6 drops an iteration before this last share of a load, the load is open.
+"""Share of a load's time, at the end of the load.
 
-Iterations that k6 drops later do not show this, because at the end of a load k6 may drop iterations
-for the reason that no time is left for them.
+If k6 drops an iteration before this time, the load is open. Iterations that k6 drops later do not
+show that the load is open: near the end of a load, k6 may drop iterations because no time is left
+for them.
 """
 CONSTANT = 0.9
 """The number of users is constant if it is at its maximum in at least this share of the seconds."""
@@ -168,10 +169,15 @@ class LoadSeen:
         return (said, *self._by_littles_law())
 
     def _by_littles_law(self) -> tuple[str, ...]:
-        """Return a sentence that says how much of the mean response time can be waiting at most.
+        """Return a sentence about the response times of a closed load, by Little's law.
 
-        Waiting means that a request waits behind requests of other users. Return no sentence if the
-        number of users changed, or if the rate or the duration of the fastest requests is unknown.
+        The sentence first says how long an iteration takes: the number of users divided by the
+        rate. It then says which share of the mean response time can at most be waiting behind
+        requests of other users. This share is 1 - fastest_ms / request_ms, because the lab assumes
+        that the fastest requests did not wait (FASTEST).
+
+        Return no sentence if the number of users changed, if the rate is 0, or if `fastest_ms` is
+        NaN.
         """
         if not self.constant_users or not self.rate_rps or math.isnan(self.fastest_ms):
             return ()
@@ -210,7 +216,9 @@ _IN_REQUESTS = """
 
 
 def see_load(database: duckdb.DuckDBPyConnection, points: RequestNumbers) -> LoadSeen | None:
-    """Return the load that the views `iterations`, `users` and `requests` show.
+    """Return the load that k6's samples show.
+
+    The samples are in the views `iterations`, `users` and `requests` of `database`.
 
     Return None if no iteration was completed.
     """
@@ -264,7 +272,7 @@ def see_load(database: duckdb.DuckDBPyConnection, points: RequestNumbers) -> Loa
 def _begins_evenly(
     database: duckdb.DuckDBPyConnection, facts: dict[str, int], begins_s: float
 ) -> bool:
-    """True if the iterations began evenly, as the iterations of an open load do."""
+    """Return whether the iterations began at even intervals, as in an open load."""
     window_s = max(
         ARRIVALS * begins_s / facts["iterations"], LEAST_WINDOW_S, begins_s / MOST_WINDOWS
     )

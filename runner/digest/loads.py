@@ -64,15 +64,15 @@ PROTOCOLS = ("proto", "tls_version")
 """Metrics with the names of the protocols (HTTP and TLS) that a load's answers used."""
 UNCOUNTED = Counters(None, None, None)
 K6_TABLES = {"requests": "t_s", "latency": "second", "throughput": "t_s"}
-"""Mapping from a table's name to the name of the table's column that has times.
+"""Name of the column that has times, by the name of the table.
 
-These tables are made from a raw file that has every request.
+The lab makes these tables if the generator (k6, vegeta or oha) records every request.
 """
 Metrics = dict[str, Any]
 Raw = Callable[..., Path]
-"""Function that gets a file's base name and a generator's number, and returns the file's path.
+"""Function that returns the path of a raw file of one load.
 
-The file is a raw file of one load.
+The function gets the base name of the file, and the number of the generator that wrote the file.
 """
 
 
@@ -97,11 +97,13 @@ class LeftOut:
 
 
 def left_out_places(taken: Sequence[Sequence[str]]) -> LeftOut:
-    """Return the places of a session in which much CPU time was taken away from a server.
+    """Return the places of a session that are left out because they were disturbed.
 
-    `taken` has one list per server, with a text for each slice. If the hypervisor or other programs
-    took much CPU time in a slice, the text says so; otherwise it is empty. If too few places would
-    remain, no place is left out, and the session must be repeated.
+    `taken` has one list per server, with a text for each slice of the server. If the hypervisor or
+    other programs took much CPU time in a slice, the text names them; otherwise it is empty. A
+    place is disturbed if the text of any server's slice at this place is not empty. If too few
+    undisturbed places would remain (FEWEST_KEPT), no place is left out, and the session must be
+    repeated.
     """
     disturbed = {place: who for each in taken for place, who in enumerate(each, start=1) if who}
     places = max((len(each) for each in taken), default=0)
@@ -180,7 +182,7 @@ def _tail(percent: float | None, ms: float | None) -> dict[str, float | None]:
 
 @dataclass(frozen=True)
 class LoadOfTrial:
-    """The facts in a generator's raw files about one load, or about several loads combined."""
+    """The results of one load, from the generator's raw files. `together` combines such results."""
 
     metrics: Metrics
     checks: tuple[Check, ...]
@@ -206,12 +208,16 @@ def read_load(
     salvage: bool,
     threads: int = 2,
 ) -> LoadOfTrial:
-    """Read the raw files of one load, write the load's parts of the tables, and check invariants.
+    """Read the raw files of one load: of one slice, or of a whole trial without slices.
 
-    The load is the slice with the number `number`, counted from 1. If the trial has no slices,
-    `number` is 1. `measurement` and `probe` have only the data of this load. With `salvage`, the
-    end of k6's samples may be missing, and no invariant is checked. Raise LabError if a file is
-    missing or corrupt.
+    `number` is the number of the slice, counted from 1. If the trial has no slices, `number` is 1.
+    `measurement` and `probe` have only the data of this load.
+
+    Check the load's invariants. If the generator records every request, also write the load's parts
+    of the tables; for wrk, `together` writes the parts later.
+
+    With `salvage`, the end of k6's samples may be missing, so no invariant of these samples is
+    checked. Raise LabError if a file is missing or corrupt.
     """
     folder = run.trial(trial.trial_id)
     cell = trial.cell.slice(number)
@@ -264,10 +270,10 @@ def read_load(
 
 @dataclass
 class _OfScript:
-    """Writer of the tables of a user's script.
+    """Writer of the tables about a user's script, for one load of a trial.
 
-    If the trial has slices, the writer only keeps the requests of a slice, because the tables of
-    the trial are made later from the requests of all of its slices.
+    If the trial has slices, the writer writes no tables, but keeps the requests of this slice. The
+    tables are made later, from the requests of all slices of the trial.
     """
 
     run: RunFolder
@@ -276,7 +282,10 @@ class _OfScript:
     kept: ScriptSlice | None = None
 
     def look(self, database: duckdb.DuckDBPyConnection, points: RequestNumbers) -> None:
-        """Write the tables from a load's views, or keep the requests if the load is a slice."""
+        """Write the tables, or keep the requests if the load is a slice.
+
+        `database` has the views with the requests, iterations and users of the load.
+        """
         if self.of_slice is None:
             parts = parts_of_script(self.run, self.trial)
             write_script_tables(parts, self.trial, database, points)
@@ -310,9 +319,10 @@ def metrics_of_points(points: RequestNumbers, cell: Cell, window_s: float | None
 
 
 def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]) -> LoadOfTrial:
-    """Combine several slices into one load, and join their tables.
+    """Combine the results of a trial's slices into one result, and join the slices' tables.
 
-    `loads` has pairs: the number of a slice, and the load of this slice.
+    `loads` has pairs: the number of a slice, and the result of this slice. If the trial has no
+    slices, `loads` has one pair, with the number 1.
     """
     parts = [load for _, load in loads]
     first = parts[0].metrics
@@ -349,10 +359,10 @@ def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTria
 
 
 def _all_words(loads: Sequence[LoadOfTrial], name: str) -> str:
-    """Return the different words in the metric `name`, such as `proto`, of several loads.
+    """Return a text with the different words in the metric `name`, such as `proto`, of the loads.
 
-    The metric of a load is a text with words that are separated by commas. The result is such a
-    text, too, in which each word occurs only once.
+    For each load, this metric is a text of words that are separated by commas. The result has the
+    same form, and has each word only once.
     """
     known = [load.metrics[name] for load in loads if name in load.metrics]
     return ", ".join(dict.fromkeys(word for text in known for word in text.split(", ")))
@@ -368,7 +378,7 @@ def _mean(loads: Sequence[LoadOfTrial], name: str, weight: str) -> float | None:
     return sum(each[name] * each[weight] for each in known) / total if known else None
 
 
-# --- generators that keep every request -----------------------------------------------------------
+# --- loads whose generator keeps every request ----------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -447,11 +457,12 @@ def load_tables(run: RunFolder, trial: Trial, of_slice: int | None) -> dict[str,
 
 @dataclass(frozen=True)
 class _Reconciled:
-    """Results that are computed with the help of the summaries of a load's generators."""
+    """Results for which the lab reads the generators' own summaries of a load."""
 
     metrics: Metrics = field(default_factory=dict)
     """Counts of the results of the script's own checks; empty if the script has no checks."""
     checks: tuple[Check, ...] = ()
+    """Results of the lab's invariants."""
 
 
 def _reconciled(
@@ -459,7 +470,8 @@ def _reconciled(
 ) -> _Reconciled:
     """Return the results of the script's own checks, and the results of the lab's invariants.
 
-    `given` holds the arguments of digest_requests. The invariants compare the samples with the
+    `given` holds the arguments with which digest_requests reads the samples of a single generator.
+    `points` are the numbers of all generators together. The invariants compare the samples with the
     generator's summary. If there are several generators, there are two kinds of comparisons: the
     samples of all generators together with the merged summary, and the samples of each generator
     with the generator's own summary.
@@ -525,7 +537,7 @@ def _samples_together(
     return {"latency_mean_ms": mean_ms, **percentiles, **first_byte}
 
 
-# --- wrk ------------------------------------------------------------------------------------------
+# --- wrk, which does not keep every request -------------------------------------------------------
 
 
 def _wrk_load(raw: Raw, cell: Cell, measurement: Measurement) -> LoadOfTrial:
@@ -546,7 +558,7 @@ def _wrk_load(raw: Raw, cell: Cell, measurement: Measurement) -> LoadOfTrial:
         checks += reconcile.answered_all_along(cell, rates)
         checks.append(reconcile.begun_together(measurement, walls))
     checks += reconcile.between(measurement)
-    # When wrk stops, each connection may have one request under way. The lab does not know how many
+    # When wrk ends, each connection may have one request under way. The lab does not know how many
     # connections have such a request, so it counts one lost request for each connection.
     refused = result.errors["status"]
     at_once = result.connections

@@ -60,9 +60,9 @@ def read_stacks(path: Path, begin_s: float, end_s: float) -> Stacks:
 
 
 def read_samples(path: Path, begin_s: float, end_s: float) -> Iterator[Sample]:
-    """Yield the samples of a slice from `begin_s` to `end_s`.
+    """Yield the samples in a slice's file that perf took from `begin_s` until `end_s`.
 
-    Raise LabError if the file is damaged.
+    Both times are in seconds, by the monotonic clock. Raise LabError if the file is damaged.
     """
     try:
         with gzip.open(path, "rt", encoding="utf-8", errors="replace") as lines:

@@ -36,8 +36,8 @@ to wait. The limit is four times the interval between requests at the probe's hi
 CONNECTING_NS = 1_000_000_000
 """The probe abandons a connection that is not accepted within this time."""
 AS_OFTEN = 0.1
-"""Largest difference between two shares at which the lab assumes that the server closed the
-connections of load and probe equally often.
+"""If two shares differ by at most this, the lab assumes that the server closed the connections of
+load and probe equally often.
 
 The first share is the share of the load's requests that opened a new connection. The second share
 is the share of the probe's requests that opened a new connection. Requests that had no earlier
@@ -119,22 +119,25 @@ def read_probe(raw: Path) -> ProbeSamples | None:
 def late_share(probe: ProbeSamples, windows: Sequence[Window], hz: float) -> float:
     """Return the share of due requests that the probe, by its own fault, sent late or not at all.
 
-    Only requests that were due within the load are counted. Each of the `windows` is the time of
-    one load, and the result is the mean over the windows, weighted by their lengths. `hz` is the
-    probe's planned rate. A delay is not the probe's fault while the probe waits for the server. The
-    probe waits until the server accepts a connection, and while the maximum number of the probe's
-    requests is under way.
+    Each of the `windows` is the time of one load, and `hz` is the probe's planned rate. The share
+    is computed for each window, from the requests that were due within the window. The result is
+    the mean of these shares, weighted by the lengths of the windows.
 
-    If the probe waits for the server at the end of a window, some due requests were not sent for
-    this reason. In this case, and if fewer than ten requests were due, only the requests that were
-    sent are considered. If these are fewer than ten, the share in the window is assumed to be 0.
+    While the probe waits for the server, a delay is not the probe's fault. The probe waits until
+    the server accepts a connection, and while the maximum number of the probe's requests is under
+    way.
+
+    There are two cases in which only the requests that were sent are considered. In the first case,
+    fewer than ten requests were due. In the second case, the probe waits for the server at the end
+    of the window, so some due requests were not sent for this reason. If in these cases fewer than
+    ten requests were sent, the share in the window is assumed to be 0.
     """
     punctual = (probe.sent_ns - probe.scheduled_ns <= LATE_NS) | _held_up(probe, probe.scheduled_ns)
     late = []
     for window in windows:
-        # A request is due at a random time in every period. Of the first and the last period, the
-        # window may contain only a part, and the request may be due in the other part. So one
-        # request less than the rate demands is expected.
+        # In each period of 1 / hz seconds, one request is due, at a random time. The window may
+        # contain only a part of its first and last period, and the request of such a period may be
+        # due outside the window. So the lab expects one request fewer than the rate demands.
         due = window.seconds * hz - 1
         t_s = (probe.scheduled_ns - window.begin_mono_ns) / 1e9
         within = (t_s >= 0) & (t_s < window.seconds)
@@ -151,10 +154,9 @@ def late_share(probe: ProbeSamples, windows: Sequence[Window], hz: float) -> flo
 
 
 def _held_up(probe: ProbeSamples, at_ns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Return a mask of the times `at_ns`.
+    """Return a mask of the times `at_ns`: True for each time at which the probe was held up.
 
-    The mask is True for each time at which the probe could not send a request, because the probe
-    waited for the server.
+    The probe is held up if it cannot send a request, because it waits for the server.
     """
 
     def under_way(begin_ns: npt.NDArray[Any], end_ns: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -265,10 +267,11 @@ def probe_percentiles(
 
 
 def saw_the_same(cell: Cell, mode: str, metrics: Mapping[str, float | int | None]) -> bool:
-    """True if the response times of probe and load are comparable.
+    """Return whether the response times of probe and load are comparable.
 
-    For a user's script they are not comparable, because the script may request anything, but the
-    probe requests only one path.
+    `mode` is the observed use of the load's connections. The response times of a user's script are
+    not comparable with those of the probe, because the script may request anything, but the probe
+    requests only one path.
 
     If the load reuses its connections (mode `keepalive`), the response times are comparable. In the
     other modes, the latency of the load includes the time for opening new connections, but the

@@ -40,7 +40,7 @@ class _Slice:
     counted: int
     """Number of requests that the server counted while perf ran.
 
-    This number may be larger than `answered`, because perf starts before the load and stops after
+    This number may be larger than `answered`, because perf starts before the load and ends after
     the load.
     """
     cpu_us_per_request: float | None
@@ -174,7 +174,8 @@ def _recorded(profiles: Iterable[_Profile]) -> tuple[Rows, Rows]:
 def _sampled(profile: _Profile, each: _Slice, subject: Observed) -> tuple[Rows, float]:
     """Return a recorded slice's rows of the table `profiles`, and the CPU time of all these rows.
 
-    The CPU time is in µs per request.
+    The rows are those of the server or of the database (`subject`). The CPU time is in µs per
+    request.
     """
     file = STACKS if subject == "server" else DATABASE_STACKS
     found = read_stacks(profile.folder / raw_name(file, each.place), each.begin_s, each.end_s)
@@ -198,10 +199,10 @@ def _stack_rows(
 
 
 def _counted(profiles: Iterable[_Profile]) -> Rows:
-    """Return the rows of the table `counters`.
+    """Return the rows of the table `counters`: one row for each profile and event.
 
-    Each row says how often an event occurred per request, in all counted slices of a profile
-    together.
+    A row says how often the event occurred per request, in all counted slices of the profile
+    together. If the machine cannot count the event, this number is None.
     """
     rows = []
     for profile in profiles:

@@ -49,7 +49,7 @@ This number is the default of k6's option batchPerHost.
 
 @dataclass(frozen=True)
 class Sent:
-    """Outcome of a load's requests."""
+    """How many of a load's requests succeeded, failed, or were not answered."""
 
     ok: int  # requests answered with 2xx or 3xx
     refused: int  # requests answered with an error
@@ -64,7 +64,7 @@ def _added(measurement: Measurement, name: str) -> int | None:
     return None if before is None or after is None else int(after - before)
 
 
-# --- generators that keep every request -----------------------------------------------------------
+# --- checks of a load whose generator keeps every request -----------------------------------------
 
 
 def request_checks(
@@ -90,8 +90,8 @@ def request_checks(
     # generators together, percentiles are not compared.
     has_exact_percentiles = TRAITS[cell.tool].runs_scripts and not measurement.parts
     yield _quantiles(points, summary, ("mean", "min", "max") if not has_exact_percentiles else None)
-    # Several generators may end at different times, so Little's law is checked for the part of each
-    # generator alone.
+    # Several generators may end at different times. So Little's law is not checked here for all
+    # generators together, but in loads.py for the part of each generator.
     steady = None if measurement.parts else points.steady
     # In a closed loop without think time, every virtual user has a request under way at any time.
     # So the mean number of iterations under way must be the number of users.
@@ -293,10 +293,10 @@ def own_checks(cell: Cell, points: RequestNumbers, measurement: Measurement) -> 
     if measurement.counters_before.requests is None:
         said = "not checked, because the server does not report how many requests it counted"
         yield Invariant.SENT.check(True, said)
-    # In close mode each answer needs a new connection. Here only the kernel counts connections. The
-    # kernel's count includes all connections of the network namespace, also connections of other
-    # servers, so there is no upper limit. If the server runs on another host, nothing is checked,
-    # because this kernel does not count the server's connections.
+    # In close mode each answer needs a new connection. For a user's API, the lab uses the kernel's
+    # count of connections. This count includes all connections of the network namespace, also those
+    # of other servers, so there is no upper limit. If the server runs on another host, nothing is
+    # checked, because this kernel does not count the server's connections.
     accepted = _added(measurement, "passive_opens")
     if cell.mode == "close" and accepted is not None and measurement.placement.server:
         said = f"the kernel accepted {accepted} connections, for {points.with_status} answers"
@@ -326,7 +326,7 @@ def _where_to(points: RequestNumbers, measurement: Measurement) -> Iterator[Chec
 
 @dataclass(frozen=True)
 class _Connections:
-    """Lowest and highest number of connections that a server must have accepted from a load."""
+    """Range of the number of connections that a server must have accepted from a load."""
 
     least: int
     most: int
@@ -337,9 +337,11 @@ def _mode_proof(
 ) -> Check:
     """Check a load's mode by the number of accepted connections.
 
-    In close mode there must be one connection for each request. Up to `cut_off` further requests
-    were under way when the load ended. `requests` does not include these requests, but each of them
-    needed a connection, too. In keep-alive mode, the number of connections must be within `kept`.
+    In keep-alive mode, the number of connections must be within the range `kept`.
+
+    In close mode, there must be one connection for each request. `requests` does not include the
+    requests that were under way when the load ended, but each of them needed a connection, too. So
+    up to `cut_off` more connections are allowed.
 
     The server's count is exact, except that it includes the lab's own connections. If the server
     does not count connections, the kernel's counter PassiveOpens is used instead. PassiveOpens
@@ -367,16 +369,16 @@ def _mode_proof(
     return invariant.check(proven, said)
 
 
-# --- every load -----------------------------------------------------------------------------------
+# --- checks of every load -------------------------------------------------------------------------
 
 
 def whole(sent: Sequence[Sent], measurement: Measurement) -> tuple[Check, ...]:
     """Check invariant 5 over all slices of a trial.
 
     `sent` has one element per slice: the outcome of the slice's requests. Between two slices, no
-    generator sends requests. So if the server counted a request between two slices, the request was
-    sent in a slice, and the generator did not wait for the answer. Therefore the server may count
-    at most as many requests between slices as there are requests without an answer.
+    generator sends requests. So if the server counts a request between two slices, a generator sent
+    this request in a slice, and did not wait for the answer. Therefore the number of requests that
+    the server counts between slices must be at most the number of requests without an answer.
     """
     counted = _added(measurement, "requests")
     if counted is None:
@@ -396,8 +398,8 @@ def database_checks(sent: Sent, measurement: Measurement) -> tuple[Check, ...]:
     """Check invariant 6: each insert that was answered with 2xx has left a row.
 
     An insert may also have left a row if it was answered with an error, or if its answer was lost.
-    Answers are lost if a server dies or the load is cut off. At most as many answers can be lost as
-    requests were under way at once.
+    Answers are lost if a server dies or the load is cut off. The number of lost answers is at most
+    the number of requests that can be under way at once.
     """
     use = measurement.database
     if use is None:
@@ -461,7 +463,7 @@ def clock(measurement: Measurement) -> Check:
     )
 
 
-# --- wrk ------------------------------------------------------------------------------------------
+# --- checks of a load by wrk ----------------------------------------------------------------------
 
 
 def wrk_checks(
@@ -469,9 +471,9 @@ def wrk_checks(
 ) -> Iterator[Check]:
     """Check invariants 5 and 7 of a wrk trial.
 
-    When wrk stops, each connection may have one request under way, which wrk does not count. So the
-    server may count one more request per connection than wrk does. If there are several generators,
-    `parts` has the result of each generator.
+    `result` is the load's result. If there are several generators, `parts` has the result of each
+    generator. When wrk ends, each connection may have one request under way, which wrk does not
+    count. So the server may count one more request per connection than wrk does.
     """
     requests = result.requests
     connections = result.connections
@@ -501,7 +503,7 @@ def wrk_checks(
         yield Invariant.ANSWERED.check(ok, said)
 
 
-# --- several generators ---------------------------------------------------------------------------
+# --- checks of a load by several generators -------------------------------------------------------
 
 
 def begun_together(measurement: Measurement, walls_ns: Sequence[tuple[int, int]]) -> Check:
@@ -527,11 +529,13 @@ def begun_together(measurement: Measurement, walls_ns: Sequence[tuple[int, int]]
 def answered_all_along(cell: Cell, parts: Sequence[tuple[float, float, int]]) -> tuple[Check, ...]:
     """Check by Little's law that each of several wrk generators got answers all the time.
 
-    A generator's rate x mean latency is the mean number of its requests under way. If a generator
-    gets no answers for some time, this number is much smaller than the number of connections.
     `parts` has, for each generator, the requests/s, the mean latency in seconds, and the number of
-    connections. In close mode wrk's latency excludes connecting, so the law does not apply and
-    nothing is checked.
+    connections. A generator's rate x mean latency is the mean number of its requests under way. If
+    a generator gets no answers for some time, this number is much smaller than the number of
+    connections.
+
+    In close mode, wrk's latency excludes connecting, so the law does not apply and nothing is
+    checked.
     """
     if cell.mode != "keepalive" or len(parts) < 2:
         return ()
@@ -542,7 +546,7 @@ def answered_all_along(cell: Cell, parts: Sequence[tuple[float, float, int]]) ->
 
 
 def between(measurement: Measurement) -> tuple[Check, ...]:
-    """Check that the hosts' clocks did not drift apart, and that every host gave signs of life.
+    """Check that the hosts' clocks did not drift apart, and that no host was silent for long.
 
     If the whole trial ran on one machine, there is nothing to check.
     """
@@ -563,7 +567,7 @@ def between(measurement: Measurement) -> tuple[Check, ...]:
     )
 
 
-# --- the samples ----------------------------------------------------------------------------------
+# --- checks of the samples of sampler and probe ---------------------------------------------------
 
 
 def sample_checks(

@@ -56,8 +56,8 @@ class Counter:
       subject may use in addition to the CPUs that it was given).
     - The server also has `waited_s` (time that the server's threads waited for a CPU),
       `busiest_thread_pct` (CPU use of the server's busiest thread since the previous sample),
-      `stopped` (1 if a signal had stopped the server), and the STATS_COLUMNS, which come from the
-      server's /stats.
+      `stopped` (1 if SIGSTOP or a similar signal had paused the server), and the STATS_COLUMNS,
+      which come from the server's /stats.
     """
     seams: tuple[float, ...] = ()
     """Times at which one slice ends and the next slice begins, in seconds since the load began.
@@ -135,9 +135,10 @@ def read_counters(
 ) -> dict[str, Counter]:
     """Read the raw counters in resources.parquet, by subject.
 
-    The times of the counters are in seconds since `zero_mono_ns`. If the throttled time is null in
-    the file, it is unknown. But with `throttled_known`, null means 0, as in files that were written
-    before the lab recorded quotas. Raise LabError if the file cannot be read.
+    The times of the counters are in seconds since `zero_mono_ns`. If the file has null as throttled
+    time, the throttled time is unknown. But with `throttled_known`, null means 0: this is right for
+    files that were written before the lab recorded quotas. Raise LabError if the file cannot be
+    read.
     """
     try:
         table = pq.read_table(path)
@@ -193,9 +194,9 @@ def _floats(table: pa.Table, name: str) -> Floats:
 def with_edges(raw: Mapping[str, Counter], window: Window) -> dict[str, Counter]:
     """Return counters with one more sample at the beginning and one at the end of a window.
 
-    `raw` is the result of read_counters, with times in seconds since the window began. In the new
-    samples, the values of the cumulative columns come from `_at_edges`, and `rss_bytes` is that of
-    the sample before. The other columns are NaN.
+    `raw` is the result of read_counters, with times in seconds since the window began. In the two
+    new samples, the values of the cumulative columns come from `_at_edges`. The value of
+    `rss_bytes` is copied from the previous sample. The other columns are NaN.
     """
     edges = np.array([0.0, window.seconds])
     found = {}
@@ -221,12 +222,13 @@ def _at_edges(
     """Return the values of a subject's cumulative column at the beginning and end of a window."""
     begin_s, end_s = edges_s
     # A server or database is idle before and after the load, so all its CPU time near the edges
-    # belongs to the load. Under a quota, its highest rate is at the beginning, because the quota
-    # saves some CPU time while the server is idle.
+    # belongs to the load. Its rate near an edge may be higher than any rate within the window,
+    # because a quota saves some CPU time while the server is idle. So no highest rate is assumed.
     is_idle_outside = subject in IDLE_OUTSIDE
     highest_rate = math.inf if is_idle_outside else _highest_rate(t_s, values, begin_s, end_s)
     begun = _at_begin(t_s, values, begin_s, highest_rate)
-    # The end is the beginning of the time after the window if time runs backwards.
+    # With the signs and the order of the samples reversed, time runs backwards, and the end of the
+    # window becomes its beginning.
     ended = -_at_begin(-t_s[::-1], -values[::-1], -end_s, highest_rate)
     return begun, max(begun, ended)
 
@@ -234,8 +236,8 @@ def _at_edges(
 def _highest_rate(t_s: Floats, values: Floats, begin_s: float, end_s: float) -> float:
     """Return the highest rate of a cumulative column between two samples within a window.
 
-    Samples that are less than SHORTEST_EDGE_S apart are not considered. Return infinity if there is
-    no rate.
+    Two neighbouring samples that are less than SHORTEST_EDGE_S apart are not considered. Return
+    infinity if no two samples remain.
     """
     within = (t_s >= begin_s) & (t_s <= end_s)
     passed_s = np.diff(t_s[within])
@@ -249,19 +251,23 @@ def _highest_rate(t_s: Floats, values: Floats, begin_s: float, end_s: float) -> 
 def _at_begin(t_s: Floats, values: Floats, begin_s: float, highest_rate: float) -> float:
     """Return the value of a cumulative column at the beginning of a window.
 
-    The window begins between two samples. A server that was idle before the load used the CPU time
-    between these samples almost only after the window began. An interpolation would count a part of
-    this CPU time as used before: at 20 Hz, 8 ms of a whole core on average. Therefore the value of
-    the sample before is continued with the rate of the time before, as long as it does not exceed
-    the value of the sample after.
+    The window begins between two samples, called the earlier and the later sample. A server that
+    was idle before the load used the CPU time between these samples almost only after the window
+    began. An interpolation would count a part of this CPU time as used before: at 20 Hz, 8 ms of a
+    whole core on average. Therefore the value of the earlier sample is continued to the beginning
+    of the window, with the rate measured before the earlier sample. The result is at most the value
+    of the later sample.
 
-    A generator is often busy on both sides of the edge. Therefore the rate from the edge to the
-    sample after it is at most `highest_rate`, which for a generator is the highest rate between two
-    samples in the window.
+    A generator is often busy both before and after the window begins. Therefore the rate from the
+    beginning of the window to the later sample is at most `highest_rate`, which for a generator is
+    the highest rate between two samples in the window.
 
-    If there is no sample before, the rate of the time after is continued back to the beginning. At
-    the end of a window (for which time runs backwards), this concerns a process that ended with
-    the load. If the samples do not show a rate, the value is interpolated.
+    If there is no earlier sample, the value of the first sample is continued back to the beginning
+    of the window, with the rate measured after the first sample. `_at_edges` also uses this
+    function for the end of a window, with reversed time. In this case, there is no earlier sample
+    if the process ended with the load.
+
+    If the samples do not show a rate, the value is interpolated.
     """
     before = int(np.searchsorted(t_s, begin_s, side="right")) - 1
     after = min(before + 1, len(t_s) - 1)
@@ -327,7 +333,7 @@ def _near(
     number: int,
     edges_continued: bool,
 ) -> Counter:
-    """Return those samples of a subject that were taken in a slice, or shortly before or after it.
+    """Return a subject's samples from shortly before a slice until shortly after it.
 
     `number` is the number of the slice in `windows`, counted from 0.
     """

@@ -34,11 +34,11 @@ from runner.store import (
 
 GROUP_ROWS = 200_000  # rows in a row group; with a group per trial, files are five times larger
 STEPS = {"t_s": 2**-14, "dt_s": 2**-14, "cpu_pct": 2**-7, "switches_per_s": 2**-3}
-"""Step for each column of resources.parquet whose values are rounded in an exported run.
+"""Steps to which `shrink` rounds values of resources.parquet in an exported run, by column.
 
 The values are rounded to multiples of the step. The steps are far below the sampler's resolution.
-The steps are powers of two, because numbers rounded to such steps end with zero bytes, which
-compress well.
+They are powers of two, because numbers rounded to such steps end with zero bytes, which compress
+well.
 """
 Record: TypeAlias = TrialRecord
 Spread = Callable[[Callable[[Any], Values], Iterable[Any]], Iterable[Values]]
@@ -92,7 +92,7 @@ def _is_sliced(record: Record) -> bool:
 
 
 def _typed_row(record: Record) -> pa.Table:
-    """Return a trial's row as a table.
+    """Return a trial's row of tables/trials.parquet as an Arrow table of one row.
 
     Raise LabError if a value of the record has the wrong type.
     """
@@ -149,11 +149,12 @@ def shrink(path: Path) -> None:
 
 
 def have_tables(run: RunFolder) -> bool:
-    """True if every table exists and is intact, and the tables cover all trials with a record.
+    """Return whether every table of a run exists and is intact, and covers the run's trials.
 
-    The tables cover the trials if the table `trials` has the same trials as the records, and if
-    each sealed trial with a probe has a file with the probe's table. If the run has no records, the
-    lab cannot know which trials the tables should cover, so the trials are not checked.
+    The tables cover the trials if two conditions are met. The table `trials` has the same trials as
+    the records, and each sealed trial with a probe has a file with the probe's table. If the run
+    has no records, the lab cannot know which trials there should be, so it checks only that the
+    tables are intact.
     """
     try:
         records = run.records()
@@ -177,10 +178,11 @@ def _have_probes(run: RunFolder, records: Sequence[Record]) -> bool:
 
 
 def have_parts(run: RunFolder) -> bool:
-    """True if every sealed trial has its parts of the tables.
+    """Return whether every sealed trial of a run has its parts of the tables.
 
-    The function looks only for the trial's part of the table `resources` and for the file with the
-    probe's table. This is enough, because all parts are missing if a user has removed tables/.
+    The function looks only for each trial's part of the table `resources`, and for the file with
+    the probe's table. This is enough, because if a user has removed the folder tables/, all parts
+    are missing.
     """
     records = run.records()
     sealed = [record["trial_id"] for record in records if record["status"] == "sealed"]
@@ -245,10 +247,11 @@ def rebuild(
     """Digest all trials again from their sealed raw files, and rewrite the tables.
 
     With `salvage`, the intact samples of a damaged k6 file are written into the tables, but the
-    trial with the damaged file counts as failed. `spread` may distribute the sessions over
-    processes, each of which uses `threads` threads. Raise LabError if the run is an exported copy,
-    if a raw file is missing or has changed, or if a metric differs from the metric in the sealed
-    record.
+    trial with the damaged file counts as failed. `spread` is `map`, or a function that distributes
+    the sessions over processes. Each process uses `threads` threads.
+
+    Raise LabError if the run is an exported copy, if a raw file is missing or has changed, or if a
+    metric differs from the same metric in the sealed record.
     """
     if run.is_exported:
         raise LabError(_no_raw_files(run), exit_code=1)
@@ -277,9 +280,11 @@ def _rebuild_session(
 ) -> dict[str, Record]:
     """Rewrite all parts of the tables for a session's trials, and return the salvaged records.
 
-    Raise LabError if a metric of a trial differs from the metric in the trial's record. Metrics
-    that the record lacks are not compared, because a record of an earlier version of the lab may
-    have fewer metrics.
+    The keys of the result are the ids of the salvaged trials.
+
+    Raise LabError if a metric of a trial that is not salvaged differs from the same metric in the
+    trial's record. Metrics that the record lacks are not compared, because an earlier version of
+    the lab may have computed fewer metrics.
 
     If a record has no `mode`, an older version of the lab wrote the record. In that version,
     percentiles excluded the time of connecting, and an open load ended with its last answer. So the
@@ -349,7 +354,7 @@ def _require_same(record: Record, digest: Digest) -> None:
 
 
 def _same(found: object, sealed: object) -> bool:
-    """True if two values are equal, or if two floats are equal up to rounding.
+    """Return whether two values are equal; floats need to be equal only up to rounding.
 
     The rounding may differ, because two versions of the lab may add numbers in different orders.
     """
@@ -371,8 +376,9 @@ def _again(
 ) -> list[tuple[Record, Digest]]:
     """Digest the trials of a session again, and return pairs of a record and the new digest.
 
-    A trial that cannot be digested is left out if it could not be digested before, either. But if
-    the trial could be digested before, or with `salvage`, raise the LabError.
+    If a trial cannot be digested, and its record has no metrics, it could not be digested before,
+    either. Such a trial is left out. But if the record has metrics, or with `salvage`, raise the
+    LabError that says why the trial cannot be digested.
     """
     said = (
         f"{records[0]['trial_id'] if records else ''}: this version of the lab cannot "

@@ -181,10 +181,11 @@ class Watched:
         return found
 
     def value(self, selection: Selection, aggregation: str, percent: str | None) -> float | None:
-        """Return the value that a threshold compares with its limit.
+        """Return the value of a selection that a threshold compares with its limit.
 
-        Return None if the value cannot be computed, for example if the threshold is about the rate
-        of a metric whose kind is unknown.
+        `aggregation` and `percent` come from the threshold's expression, such as `p(95)<200`. If
+        the aggregation is not a percentile, `percent` is None. Return None if the value cannot be
+        computed, for example if the threshold is about the rate of a metric whose kind is unknown.
         """
         if percent is not None and not 0 <= float(percent) <= 100:
             return None

@@ -125,14 +125,14 @@ class _Counters:
     """
 
     raw: Mapping[str, Counter]
-    """The counters as they were read, including the times between the slices."""
+    """The counters as they were read, including the samples from between the slices."""
     of_slices: Mapping[str, Counter]
     """The counters within the slices, as if there were no pauses between the slices."""
 
 
 @dataclass(frozen=True)
 class _Seen:
-    """All data of a trial, read before `_digest` knows which slices are left out."""
+    """All data of a trial, of every slice. Only `_digest` leaves slices out."""
 
     trial: Trial
     measurement: Measurement
@@ -215,9 +215,9 @@ def digest_session(
 ) -> dict[Trial, Digest | LabError]:
     """Write the parts of the tables for a session's trials, or for a single trial.
 
-    Return the digest of each trial, or a LabError in place of the digest if a raw file of the trial
-    is missing or corrupt. With `salvage`, the end of k6's samples may be missing. The other samples
-    are then used, and the invariants of the load are not checked.
+    Return the digest of each trial. If a raw file of a trial is missing or corrupt, the result has
+    a LabError in place of the trial's digest. With `salvage`, the end of k6's samples may be
+    missing. The other samples are then used, and the invariants of these samples are not checked.
     """
     seen = {
         trial: _or_error(_read, run, _settled(trial, each), each, salvage, threads)

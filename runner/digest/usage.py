@@ -72,8 +72,9 @@ def read_usage(
 def used(counters: Mapping[str, Counter], end_s: float, requests: int) -> dict[str, float | None]:
     """Return the columns of trials.parquet about the CPU use of server, generator and sampler.
 
-    The columns about the server's memory, about throttling of the server, and about CPU time that
-    the hypervisor took are also returned.
+    The result also has the columns about the server's memory, about throttling of the server, and
+    about CPU time that the hypervisor took. `end_s` is the duration of the load, and `requests` is
+    the number of answered requests, including the requests of the probe.
     """
     server = counters.get("server")
     generator = counters["generator"]
@@ -111,7 +112,7 @@ def _cost(subject: str, counter: Counter, end_s: float, requests: int) -> dict[s
 def measure_usage(
     counters: Mapping[str, Counter], measurement: Measurement, end_s: float, requests: int
 ) -> Metrics:
-    """Return the resource columns of trials.parquet, and further numbers for `evidence`."""
+    """Return a load's resource columns of trials.parquet, and more numbers for `evidence`."""
     metrics = {**used(counters, end_s, requests), "idle": measurement.idle}
     if measurement.quota is not None:
         metrics["server_quota_cores"] = measurement.quota.cores
@@ -194,8 +195,9 @@ def others_pct(
     If the kernel states the exact CPU time of all programs, this time is used. Otherwise the CPU
     time that the kernel counts in ticks is used. But ticks are too coarse for loads of less than a
     second. They are also wrong for loads under a quota, because the quota's periods may be in step
-    with the ticks. So if only ticks are available, the value is unknown in these two cases. For a
-    user's server the value is always unknown, because the lab does not know the server's helper
+    with the ticks. So for these two kinds of loads, the result is None if there is no exact time.
+
+    For a user's server the result is always None, because the lab does not know the server's helper
     programs.
 
     Interrupts are excluded, because some kernels count the work for the trial's connections as
@@ -240,10 +242,11 @@ def limited(cell: Cell) -> bool:
 
 
 def others_share(measurement: Measurement, taken_pct: float | None) -> float:
-    """Return the share of CPU time that programs outside the trial used.
+    """Return the CPU use of programs outside the trial, as a share of all CPUs of the machine.
 
-    If the machine has CPUs that the trial does not use, return 0. Other programs can run on these
-    CPUs, so the lab assumes that the other programs did not disturb the trial.
+    `taken_pct` is the CPU use of these programs in % of a core, or None if it is unknown. Return 0
+    if it is unknown. Return 0 also if the machine has CPUs that the trial does not use: other
+    programs can run on these CPUs, so the lab assumes that they did not disturb the trial.
     """
     if measurement.cpus > measurement.placement.cpus:
         return 0.0
@@ -253,10 +256,10 @@ def others_share(measurement: Measurement, taken_pct: float | None) -> float:
 def evidence(
     cell: Cell, measurement: Measurement, metrics: Metrics, mode: str = "keepalive"
 ) -> Evidence:
-    """Return the evidence for the verdict.
+    """Return the evidence for a trial's verdict.
 
-    The server's CPU use is a share of the server's CPUs, and the generator's CPU use is a share of
-    the generator's CPUs. `mode` is the observed use of connections.
+    In the evidence, the server's CPU use is a share of the server's CPUs, and the generator's CPU
+    use is a share of the generator's CPUs. `mode` is the observed use of connections.
     """
     placement = measurement.placement
     is_scripted = cell.workload == OWN_SCRIPT

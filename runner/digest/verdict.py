@@ -49,9 +49,9 @@ def disturbance(evidence: Evidence) -> str:
 
     The text is empty if the trial need not be repeated.
 
-    The trial is judged again as if nobody had taken CPU time. If the limit is then the generator or
-    unknown, the trial is not repeated, because a repetition would not change the verdict. There is
-    one exception: if the limit is unknown and other programs took much CPU time, the trial is
+    The trial is judged again as if no CPU time had been taken. If the limit is then the generator
+    or unknown, the trial is not repeated, because a repetition would not change the verdict. There
+    is one exception: if the limit is unknown and other programs took much CPU time, the trial is
     repeated. Without these programs, the server might have been busier, and the limit known.
     """
     calm = judge(replace(evidence, stolen_share=0.0, others_share=0.0)).limit
@@ -88,7 +88,7 @@ def _rules(e: Evidence) -> Iterator[Rule]:
 
 
 def _of_full_sides(e: Evidence) -> Iterator[Rule]:
-    """Yield the rules for a server, generator, database or network that was at its capacity."""
+    """Yield the rules for a side at its capacity: server, generator, database or network."""
     database = _full_database(e)
     database_is_apart = e.database is not None and (e.database.limited or not e.database.shared)
     a_side_is_full = e.saturated or e.crowded or database is not None
@@ -147,10 +147,11 @@ def _of_a_lossy_or_long_way(e: Evidence) -> Iterator[Rule]:
 def _of_contradicting_witnesses(e: Evidence) -> Iterator[Rule]:
     """Yield the rules for a generator that waited many times as long as the probe.
 
-    Generator and probe waited for the same server at the same time. So if the generator was busy
-    and the probe got its answers, the requests must have queued in the generator. There is another
-    explanation if connections were not reused: a burst of new connections may have overflowed the
-    backlog, so that connections waited in the kernel until the server accepted them.
+    Generator and probe are two witnesses of the response times: they waited for the same server at
+    the same time. So if the generator was busy and the probe got its answers, the requests must
+    have queued in the generator. There is another explanation if connections were not reused: a
+    burst of new connections may have overflowed the backlog, so that connections waited in the
+    kernel until the server accepted them.
     """
     queued = [wait for wait in e.waits if wait.longer == "generator"]
     if not queued:
@@ -162,9 +163,11 @@ def _of_contradicting_witnesses(e: Evidence) -> Iterator[Rule]:
 
 
 def _were_perhaps_accepted_late(queued: list[Wait], e: Evidence) -> bool:
-    """True if waiting for new connections can explain every percentile in `queued`.
+    """Return whether waiting for new connections can explain all long waits of the generator.
 
-    `queued` has the percentiles at which the generator waited longer than the probe.
+    `queued` has the percentiles at which the generator waited longer than the probe. A percentile
+    can be explained if the share of requests beyond it is at most the share of requests that opened
+    a connection.
     """
     return all(SHARE_BEYOND[wait.name] <= e.connecting_share for wait in queued)
 

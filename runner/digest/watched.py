@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 WATCHED = pa.schema([("selection", pa.int32()), ("value", pa.float64())])
-"""One row per point and selection to which the point belongs.
+"""One row for each point and each selection to which this point belongs.
 
 A row has the selection's number and the point's value. The rows of a selection are in the order in
 which the points are in k6's file.
@@ -59,10 +59,11 @@ class TagSets:
 
 
 class Watch:
-    """The selections of a load.
+    """The selections of a load. Only points that belong to a selection are kept.
 
-    At first these are the given `selections`. If the file has a metric that is not in `of_k6`, a
-    selection that consists of all points of this metric is added.
+    At first, the selections are the given `selections`. `of_k6` names metrics of k6 whose points
+    are kept only if a selection asks for them. For every other metric in the file, a selection of
+    all points of this metric is added.
     """
 
     def __init__(self, of_k6: Iterable[str], selections: Iterable[Selection] = ()) -> None:

@@ -62,12 +62,13 @@ def undo_backfill(reported: Histogram, interval_us: int) -> Histogram:
 
     For each latency n >= 2 * interval, wrk adds the count of n to the counts of n - interval,
     n - 2 * interval and so on, as long as these latencies are longer than the interval (wrk 4.0 to
-    4.2, stats.c). So wrk adds to the count of a latency only counts of longer latencies. Therefore
-    this function processes the latencies from the longest to the shortest. When the function comes
-    to a latency, all additions to the count of this latency are undone already. The function then
-    subtracts this count from the counts of the shorter latencies to which wrk added it. Raise
-    LabError if a count would become negative, because then the histogram is not wrk's, or wrk used
-    another interval.
+    4.2, stats.c). So wrk adds to the count of a latency only counts of longer latencies.
+
+    Therefore this function processes the latencies from the longest to the shortest. When the
+    function comes to a latency, all additions to the count of this latency are undone already. The
+    function then subtracts this count from the counts of the shorter latencies to which wrk added
+    it. Raise LabError if a count becomes negative, because then the histogram is not wrk's, or wrk
+    used another interval. Raise LabError also if more than MOST_STEPS steps would be needed.
     """
     values, counts = reported
     if len(values) == 0:

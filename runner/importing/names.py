@@ -47,8 +47,8 @@ def trial_ids(subjects: Sequence[str]) -> list[str]:
 def _free_stem(subject: str, taken: set[str]) -> str:
     """Return the prefix of a subject's trial ids.
 
-    The prefix is made from the subject's name. `taken` contains, in lower case, the prefixes of the
-    subjects before this subject. If `taken` already contains the prefix, append a number to it.
+    The prefix is made from the subject's name. `taken` contains the prefixes of other subjects, in
+    lower case. If the prefix is among them, append the lowest number that makes it a new one.
     """
     stem = _NOT_IN_IDS.sub("-", subject).strip("-_") or "subject"
     number = 1

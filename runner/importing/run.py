@@ -42,7 +42,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Given:
-    """A file to import, the name of the loaded server, and further files about the load."""
+    """A file of k6 to import, the name of the loaded server, and further files about the load."""
 
     path: Path
     subject: str = SUBJECT
@@ -137,7 +137,10 @@ def _copy(run: RunFolder, trial: Trial, given: Given, file: K6File) -> None:
 def _digested(
     run: RunFolder, trial: Trial, given: Given, progress: Progress
 ) -> tuple[TrialRecord, tuple[str, ...]]:
-    """Digest a trial; return the trial's record, and remarks for readers of the report."""
+    """Digest a trial; return the trial's record, and remarks for readers of the report.
+
+    Messages of errors name the user's file instead of the lab's copy of it.
+    """
     size = given.path.stat().st_size
     try:
         found = digest_imported(

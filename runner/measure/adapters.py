@@ -35,7 +35,7 @@ time limit. tcp(7) describes the options.
 
 
 class Abandonable(ABC):
-    """The connections to an engine, which can be ended while calls still wait for an answer."""
+    """Interface of HTTP adapters whose connections can be ended while calls wait for an answer."""
 
     @abstractmethod
     def abandon(self) -> None:
@@ -43,7 +43,7 @@ class Abandonable(ABC):
 
 
 class OverTls(HTTPAdapter, Abandonable):
-    """TLS connections to an engine.
+    """An HTTP adapter that sends docker-py's calls to an engine over TLS.
 
     The kernel ends a connection if the engine's host is lost. `abandon` ends all connections.
     """

@@ -247,9 +247,10 @@ class AttachedEngine:
 
     @contextlib.contextmanager
     def started(self, server: Server, *_: Any, **__: Any) -> Iterator[Running]:
-        """Yield the running server; raise LabError if its process has changed since the run began.
+        """Yield the server, which the user has started.
 
-        The server gets no environment variables or files from the lab.
+        Raise LabError if the server's process is not the one with which the run began. The server
+        gets no environment variables or files from the lab.
         """
         yield target(self._apis[server.name], self._find(server.name))
 

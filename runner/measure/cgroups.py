@@ -176,10 +176,11 @@ def _v2_mount(root: Path) -> Path:
 
 @contextlib.contextmanager
 def temporary(name: str, note: Callable[[Path], None]) -> Iterator[Cgroup | None]:
-    """Yield a new group and remove it on leaving; yield None if this user may not create groups.
+    """Yield a new control group; yield None if this user may not create groups.
 
-    Processes that are still in the group on leaving are killed. `note` must record each folder of
-    the group, so that the folder can be removed even if the runner dies.
+    When the context ends, kill the processes that are still in the group, and remove the group.
+    `note` must record each folder of the group, so that the folder can be removed even if the
+    runner dies.
     """
     group = _created(f"bench-{name}-{os.urandom(4).hex()}", note)
     try:

@@ -24,7 +24,10 @@ QUIET_S = 0.05  # the warm-up has settled if the counters stay the same for this
 
 
 def tcp_counters() -> dict[str, int]:
-    """Return this network namespace's TCP counters since boot (RFC 4022), by the kernel's names."""
+    """Return this network namespace's TCP counters since boot (RFC 4022).
+
+    The keys are the kernel's names of the counters.
+    """
     lines = [
         line.split()[1:]
         for line in Path("/proc/net/snmp").read_text().splitlines()
@@ -50,10 +53,10 @@ def network_bytes() -> dict[str, int]:
 
 
 def undelivered(port: int) -> int:
-    """Return the number of connections to `port` that this host closed, but that still send data.
+    """Return the number of connections to `port` that still send data after this host closed them.
 
-    A connection still sends after it was closed if data has not yet arrived at the other host. This
-    can take a while, because TCP has to resend data that was lost.
+    Such a connection remains until its data has arrived at the other host. This can take a while,
+    because TCP has to resend data that was lost.
     """
     rows = [line.split()[2:4] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     # Count the states FIN_WAIT1, LAST_ACK and CLOSING of the kernel's include/net/tcp_states.h.
@@ -67,10 +70,10 @@ def settle(
 ) -> Counters:
     """Return the counters once the server has finished the warm-up, or after WARM_UP_SETTLES_S.
 
-    This wait is needed because wrk stops with a request under way on every connection, and these
-    requests must not be counted as part of the load. If generators run on other hosts, requests
-    may not even have arrived yet. So for each of these hosts, `afar` contains a function that calls
-    `undelivered` there.
+    wrk ends its warm-up while a request is under way on every connection. These requests must not
+    be counted as part of the load, so wait until the server has answered them. If generators run on
+    other hosts, some requests may not even have arrived at the server yet. So for each of these
+    hosts, `afar` contains a function that calls `undelivered` there.
     """
     deadline = time.monotonic() + WARM_UP_SETTLES_S
     now = read_counters(running, counted)
@@ -106,12 +109,15 @@ def read_counters(running: Running, counted: Callable[[], Counters]) -> Counters
 
 
 NETFILTER = Path("/proc/sys/net/netfilter")
-"""Folder with the files that contain the connection table's size and its number of entries."""
+"""Folder with the files that contain the size of the connection table and its number of entries.
+
+The connection table is the kernel's table of tracked connections.
+"""
 STATISTICS = Path("/proc/net/stat/nf_conntrack")
 CLOSE_RPS = 30_000
-"""Upper estimate of the connections per second that a close-mode load opens.
+"""Upper estimate of the connections per second that a load in close mode opens.
 
-No load of this lab has ever reached this rate.
+In close mode each request opens a connection. No load of this lab has ever reached this rate.
 """
 SPARE = 2_000
 PATIENCE_S = 150.0

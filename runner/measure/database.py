@@ -54,7 +54,7 @@ class Database:
         return f"postgres://lab:{self.password}@{self.running.address}:{self.running.port}/lab"
 
     def handed_to(self, server: Server) -> dict[str, str]:
-        """Return a dict that contains the database's URL, to be handed to an engine's `started`.
+        """Return a dict with the database's URL, for the argument `handed` of `Engine.started`.
 
         The key is the environment variable DATABASE_URL. But if the server reads secrets from
         files, the key is BY_FILE, and the engine passes the URL in a file.
@@ -92,7 +92,7 @@ class Database:
         return {name: str(value) for name, value in self._ask(query, (list(SETTINGS),))}
 
     def pause(self) -> None:
-        """Stop the database's processes by SIGSTOP.
+        """Pause the database's processes, by SIGSTOP or, in a container, by Docker's pause.
 
         The kernel then still accepts connections to the database, but nothing answers.
         """
@@ -143,7 +143,10 @@ def try_database(engine: Engine, cpus: tuple[int, ...]) -> DatabaseFacts:
 
 @contextlib.contextmanager
 def serving(engine: Engine, cpus: tuple[int, ...], log: Path) -> Iterator[Database]:
-    """Start a fresh PostgreSQL on `cpus` and create its table; remove everything on leaving."""
+    """Start a fresh PostgreSQL on `cpus`, create its table, and yield the database.
+
+    When the context ends, end PostgreSQL and remove its data.
+    """
     password = secrets.token_hex(16)
     with engine.database(cpus, scram_verifier(password), log) as running:
         with _connected(running, password, log) as connection:

@@ -133,9 +133,10 @@ def debian_base(client: DockerClient) -> str:
 def _pulled(client: DockerClient, official: str) -> bool:
     """Return whether an official image is present or can be pulled.
 
-    If the official image cannot be pulled, make the lab's own base image with mmdebstrap from the
-    host's package sources, which takes about 15 s. Once the lab's own image exists, return False
-    without trying to pull the official image again.
+    If the official image is missing, but the lab's own base image exists, return False without
+    trying to pull the official image. If the official image cannot be pulled, make the lab's own
+    base image with mmdebstrap from the host's package sources, which takes about 15 s, and return
+    False. Raise LabError if mmdebstrap is not installed or fails.
     """
     for tag, answer in ((official, True), (BASE_TAG, False)):
         with contextlib.suppress(ImageNotFound):
@@ -202,7 +203,7 @@ def labels(what: str) -> dict[str, str]:
 
 
 def sweep(client: DockerClient) -> list[str]:
-    """Remove the lab's containers whose runner is dead; return a description of each."""
+    """Remove the lab's containers whose runner is dead; describe each removed container."""
     removed = []
     for container in client.containers.list(
         all=True, filters={"label": RUNNER}, ignore_removed=True
@@ -237,7 +238,7 @@ class DockerHost:
     def open_files(self) -> int:
         """The largest number of files that a container on this host can have open.
 
-        A container can open only as many files as its engine, and the engine has the same limit as
+        A container cannot open more files than its engine, and the engine has the same limit as
         this runner.
         """
         return resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -338,9 +339,10 @@ class DockerEngine:
     def _container(
         self, host: DockerHost, name: str, cpus: tuple[int, ...], env: Mapping[str, str], log: Path
     ) -> Iterator[Container]:
-        """Run a container of the server or database `name`; remove the container on leaving.
+        """Run a container of the server or database `name`.
 
-        A secret that is passed as a file lies in a volume that is removed with the container.
+        When the context ends, write the container's output to `log`, and remove the container. A
+        secret that is passed as a file lies in a volume that is removed with the container.
         """
         files = min(OPEN_FILES, host.open_files)
         secret = env.get(BY_FILE)

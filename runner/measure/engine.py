@@ -87,9 +87,10 @@ class RunningDatabase(Running):
 
     image: str | None  # digest of PostgreSQL's image; None without an image
     pause: Callable[[], None]
-    """Function that stops the database's processes by SIGSTOP.
+    """Function that pauses the database's processes.
 
-    The kernel then still accepts connections to the database, but nothing answers.
+    It uses SIGSTOP or, if the processes run in a container, Docker's pause. The kernel then still
+    accepts connections to the database, but nothing answers.
     """
     resume: Callable[[], None]
     restart: Callable[[], None]
@@ -218,7 +219,10 @@ class Answers:
 
     @property
     def in_words(self) -> str:
-        """The statuses that are not 2xx, in words."""
+        """The end of a sentence about the statuses that are not 2xx; empty if all are 2xx.
+
+        For example `were answered with 404 or 500 or were not answered with HTTP`.
+        """
         known = sorted({str(status) for status in self.others if status != NO_STATUS})
         said = [f"were answered with {' or '.join(known)}"] if known else []
         said += ["were not answered with HTTP"] if NO_STATUS in self.others else []
@@ -291,8 +295,9 @@ def wait_ready(
 ) -> None:
     """Wait until GET /health is answered with `nonce`.
 
-    Raise LabError at the deadline, or if the server ends. A TCP connection alone would prove
-    nothing, because another program may have taken the port.
+    The nonce is a random text that the lab gave only to this server. A TCP connection alone would
+    prove nothing, because another program may have taken the port. Raise LabError at the deadline,
+    or if the server ends.
     """
     answer: dict[str, object] | None = None
     for _ in waiting(name, running, log, deadline_s):
@@ -311,9 +316,9 @@ def wait_ready(
 
 
 def waiting(name: str, running: Running, log: Path, deadline_s: float) -> Iterator[float]:
-    """Yield the seconds that remain until the deadline, again and again, and stop at the deadline.
+    """Yield the seconds that remain until the deadline, again and again; return at the deadline.
 
-    Raise LabError if the server ends.
+    The deadline is `deadline_s` seconds after the first step. Raise LabError if the server ends.
     """
     deadline = time.monotonic() + deadline_s
     while (left_s := deadline - time.monotonic()) > 0:

@@ -116,7 +116,7 @@ class Place(DockerHost):
 
 
 class FleetIdle(IdleCpus):
-    """The idle CPUs of all hosts, which `ask` puts into the same state on every host."""
+    """A switch that lets idle CPUs poll or sleep, on all hosts in the same way."""
 
     def __init__(self, places: Mapping[str, Place]) -> None:
         super().__init__()
@@ -301,9 +301,9 @@ class Fleet:
 
 @contextlib.contextmanager
 def open_fleet(hosts: Hosts, ledger: Ledger, say: Callable[[str], None]) -> Iterator[Fleet]:
-    """Connect to every host and start its station; end the stations on leaving.
+    """Connect to every host, start its station, and yield the fleet.
 
-    Raise LabError if a host cannot be used.
+    When the context ends, end the stations. Raise LabError if a host cannot be used.
     """
     vigil = Vigil(say)
     with _naming_the_lost(vigil), contextlib.ExitStack() as stack:
@@ -346,7 +346,11 @@ def open_fleet(hosts: Hosts, ledger: Ledger, say: Callable[[str], None]) -> Iter
 
 @contextlib.contextmanager
 def _naming_the_lost(vigil: Vigil) -> Iterator[None]:
-    """Raise an error that names the lost hosts, instead of the errors that their loss caused."""
+    """If a host was lost, replace an error in the context by an error that names the lost hosts.
+
+    The loss of a host can cause other errors, for example a timeout, which do not say that the host
+    is lost.
+    """
     try:
         yield
     except (LabError, OSError, *TROUBLE) as error:
@@ -456,7 +460,7 @@ def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def _bring(builder: Any, client: Any, image: str) -> None:
-    """Copy an image from the builder's engine to the client's, unless the client has it already.
+    """Copy an image from the builder's engine to the client's engine, if it is missing there.
 
     Raise LabError if the client's engine has no image of this id after the copy.
     """
@@ -478,7 +482,8 @@ def _station(
 ) -> Iterator[StationClient]:
     """Start the station of a host, and yield a client of the station.
 
-    On leaving, end the station and remove its container.
+    When the context ends, end the station and, unless the host is lost, remove the station's
+    container.
     """
     options: dict[str, object] = {
         **station_options("station", role),
@@ -507,7 +512,8 @@ def _station(
     try:
         channel = Channel(container)
         container.start()
-        # The station's silence counts from now on, not from the channel's creation.
+        # The lab counts how long the station has been silent. Count from now on, because the
+        # station did not run yet when the channel was created.
         channel.silence.heard()
         vigil.watch(role, channel, lambda: abandon(client))
         yield StationClient(role, container, channel, host.address, vigil)

@@ -32,15 +32,15 @@ LOST_S = 8.0
 LEASE_S = 10.0
 """A station ends everything that it watches if the runner has been silent for this long."""
 STOPPED_S = 4 * LOOK_S
-"""If more than this time passes between two checks, the checking process itself was stopped."""
+"""If more than this time passes between two checks, the checking process itself was paused."""
 
 
 class Silence:
     """A timer that measures how long the other side of a channel has been silent.
 
-    Call `seconds` every LOOK_S. If this process itself was stopped between two calls, the silence
-    counts from 0 again, because signs of life may have arrived that are still unread. `clock`
-    returns seconds.
+    Call `seconds` every LOOK_S. If this process itself was paused between two calls, the silence
+    counts from 0 again, because signs of life may have arrived meanwhile and are still unread.
+    `clock` returns seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -70,7 +70,7 @@ class Silence:
 
 
 class Line(Protocol):
-    """A channel to a station."""
+    """Interface of a channel to a station, with the members that `Vigil` uses."""
 
     silence: Silence
 
@@ -93,10 +93,10 @@ class _Watched:
 
 
 class Vigil:
-    """A watch over all hosts of a run.
+    """A watch over all hosts of a run, which notices if a host is lost.
 
-    If one host is lost, every call that waits for an answer from any of the hosts ends with an
-    error.
+    Calls to the stations check this watch while they wait for an answer. So if one host is lost,
+    calls to the stations of all other hosts end with an error, too.
     """
 
     def __init__(self, say: Callable[[str], None], now_s: Callable[[], float] = time.time) -> None:

@@ -18,7 +18,7 @@ from runner.measurement import Placement
 from runner.model import Check, LabError, Server
 from runner.planning.hosts import Hosts
 
-POOL_SIZE = 8  # so small that the checks can exhaust the pool
+POOL_SIZE = 8  # connections in a server's database pool: so few that the checks can use all of them
 
 
 @dataclass(frozen=True)

@@ -81,11 +81,12 @@ def open_lab(
     hosts: Hosts | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Lab]:
-    """Open the lab for measuring; on leaving, for whatever reason, end everything that it started.
+    """Open the lab for measuring, and yield the opened lab.
 
-    The servers of `apis` run already, so they need no engine and are left running. With `hosts`,
-    use the hosts' engines. SIGTERM and SIGHUP end the lab like Ctrl-C. Raise LabError if another
-    lab is open in the same checkout, because two labs would distort each other's numbers.
+    When the context ends, for whatever reason, end everything that the lab started. SIGTERM and
+    SIGHUP end the context like Ctrl-C. The servers of `apis` run already, so they need no engine
+    and are left running. With `hosts`, use the hosts' engines. Raise LabError if another lab is
+    open in the same checkout, because two labs would distort each other's numbers.
     """
     with _lock(), _alone() as warnings, _signals():
         reaped = clean_up()

@@ -1,4 +1,4 @@
-"""Record everything that a run starts, so that it can be removed if the run dies.
+"""Record everything that a run starts, so that all of it can be removed if the run dies.
 
 Each runner writes a ledger file under data/.live/. The file begins with the runner's `identity`,
 and the clean-up never touches a ledger whose runner is alive. Each entry identifies a thing without
@@ -73,9 +73,10 @@ def identity(pid: int) -> str:
 
 
 def lives(whose: str) -> bool:
-    """Return whether the process of an `identity` exists, or may exist.
+    """Return whether the process that has the identity `whose` exists, or may exist.
 
-    A process of another pid namespace may exist, because it cannot be checked from here.
+    This process cannot see the processes of another pid namespace. So if `whose` belongs to another
+    pid namespace of this boot, return True.
     """
     boot, _, rest = whose.partition(":")
     numbering, _, rest = rest.partition(":")
@@ -121,7 +122,7 @@ class Ledger:
             self._stored.write(self.path)
 
     def add_process(self, pid: int) -> None:
-        """Append a process that leads a session (setsid(2)).
+        """Append the entry of a process that leads one of the kernel's sessions (setsid(2)).
 
         The entry covers all processes of the session.
         """
@@ -134,9 +135,9 @@ class Ledger:
 
 @contextlib.contextmanager
 def ledger() -> Iterator[Ledger]:
-    """Yield this runner's ledger, with a watchdog for it.
+    """Start a watchdog for this runner's ledger, and yield the ledger.
 
-    On leaving, remove everything that the ledger still lists.
+    When the context ends, remove everything that the ledger still lists.
     """
     pid = os.getpid()
     path = places().data / ".live" / f"{pid}-{start_ticks(pid)}.jsonl"
@@ -151,7 +152,7 @@ def ledger() -> Iterator[Ledger]:
     finally:
         book.restore()
         reap(path)
-        # A line tells the watchdog that the runner has cleaned up by itself.
+        # This line tells the watchdog that the runner has cleaned up by itself.
         with contextlib.suppress(BrokenPipeError):
             watchdog.stdin.write(b"done\n")
             watchdog.stdin.close()
@@ -207,7 +208,7 @@ class Engines:
 
 @dataclass(frozen=True)
 class ProcessEntry:
-    """A ledger's entry for a process that leads a session (setsid(2)).
+    """A ledger's entry for a process that leads one of the kernel's sessions (setsid(2)).
 
     The entry covers all processes of the session.
     """
@@ -221,7 +222,7 @@ class ProcessEntry:
         return f"process {self.pid}"
 
     def remove(self, same_boot: bool, engines: Engines) -> list[str] | None:  # noqa: ARG002
-        """Kill the processes of the session, unless the machine has been rebooted since."""
+        """Kill the processes of the session; do nothing if the machine was rebooted meanwhile."""
         pids = kill_session(self.pid, self.start) if same_boot else []
         return [f"process {pid}" for pid in pids]
 
@@ -311,7 +312,7 @@ class StoredLedger:
     entries: list[Entry] = field(default_factory=list)
 
     def write(self, path: Path) -> None:
-        """Write the whole file."""
+        """Write the runner and all entries to the ledger file `path`; replace an existing file."""
         first = json.dumps({"kind": "runner", "id": self.runner}) + "\n"
         lines = [_line(entry.kind, entry) for entry in self.entries]
         with replacing(path) as temporary:
@@ -319,7 +320,11 @@ class StoredLedger:
 
     @classmethod
     def read(cls, path: Path) -> StoredLedger:
-        """Read the file; skip unknown entries, and a line that the runner's death cut off."""
+        """Return the content of the ledger file `path`.
+
+        Skip entries of unknown kinds. Also skip an incomplete line, which the runner leaves if it
+        dies while it writes.
+        """
         runner = ""
         entries = []
         for line in path.read_bytes().splitlines():
@@ -398,7 +403,10 @@ def session_members(leader: int, started: int | None) -> list[int]:
 
 
 def kill_session(leader: int, started: int | None) -> list[int]:
-    """Kill the processes of a session until no process is left; return the pids of those killed."""
+    """Kill the processes of a session until none is left; return the pids of the killed ones.
+
+    `leader` and `started` mean the same as in `session_members`.
+    """
     return cgroups.kill_all(lambda: session_members(leader, started))
 
 

@@ -32,19 +32,20 @@ _TYPES = {
 }
 """Types of those columns of resources.parquet that contain other values than whole numbers."""
 Sampled = tuple[Mapping[str, Sequence[Any]], Mapping[str, Subject], Clock]
-"""The rows of one sampler, as needed to store them.
+"""The rows of one sampler, with the names and the clock that are needed to store the rows.
 
 The first element contains the sampler's rows, as one list of values per column. The second element
-contains the name under which each subject of the sampler is stored. The third element is the clock
-of the sampler's host.
+is a dict from the sampler's name of each subject to the name under which the subject is stored. A
+subject is a thing that the sampler observes: a server, a database, the generator, the sampler
+itself or the host. The third element is the clock of the sampler's host.
 """
 
 
 def write_rows(parts: Sequence[Sampled], out: Path) -> None:
     """Write the rows of one or more samplers to `out` (resources.parquet).
 
-    The rows of a subject are left out if `parts` contains no name for the subject. Times by another
-    host's clock are converted to times by this machine's clock.
+    If `parts` contains no name for a subject, leave out the subject's rows. Convert times by
+    another host's clock to times by this machine's clock.
     """
     tables = []
     for sampled, names, clock in parts:
@@ -166,9 +167,10 @@ class Watchers:
     def begin(
         self, site: Site, subject: str, server: Server, running: Running, shot: Shot, hz: float
     ) -> None:
-        """Start to poll a server's /stats, and to probe it with `shot`, `hz` times per second.
+        """Start to poll a server's /stats, and let the probe send requests to the server.
 
-        Do not poll a server that does not implement /stats. Do not probe if `hz` is 0.
+        The probe sends the request of `shot`, `hz` times per second; it sends none if `hz` is 0. Do
+        not poll a server that does not implement /stats.
         """
         if site in self.samplers and "stats" in server.implements:
             self._polling = self.samplers[site]
@@ -200,7 +202,7 @@ class Watchers:
         return seen
 
     def stop(self) -> dict[Site, dict[str, list[Any]]]:
-        """Let every sampler take a last row and stop.
+        """Let every sampler read its subjects a last time, and end the samplers.
 
         Return all rows of each site as a dict from the columns of resources.parquet to values.
         """

@@ -20,10 +20,10 @@ STEAL_PCT = 1.0
 A larger share slows a trial by more than the usual difference between two servers.
 """
 PORTS_A_SECOND = 28_000
-"""Number of ports that a load in close mode needs.
+"""Number of ports that a load in close mode needs; in this mode, each request opens a connection.
 
 Such a load opens about 28,000 connections per second, and the port of a closed connection can be
-used again after one second. The kernel's default range contains about as many ports.
+used again after one second. The kernel's default range contains about 28,000 ports, too.
 """
 OTHER_FILES = 200  # open files of a generator besides its connections
 _CPU = "sys/devices/system/cpu"
@@ -59,10 +59,10 @@ def ephemeral_ports(root: Path = ROOT) -> tuple[int, int]:
 
 
 def _smt_siblings(cpus: list[int], root: Path) -> list[list[int]]:
-    """Return groups of CPUs that are hardware threads of the same core.
+    """Return groups of CPUs, each of which contains the hardware threads of one core.
 
-    Only the given CPUs are considered. A CPU is left out if no other given CPU belongs to the same
-    core.
+    Only the CPUs in `cpus` are considered. A CPU is left out if no other CPU in `cpus` belongs to
+    the same core.
     """
     cores = set()
     for cpu in cpus:
@@ -122,7 +122,7 @@ def facts(root: Path = ROOT) -> MachineFacts:
     no_turbo = _number(of_cpus / "intel_pstate/no_turbo")
     boost = _number(of_cpus / "cpufreq/boost")
     turbo = None if boost is None else boost != 0
-    # For each version of control groups, a file that exists if this version counts CPU time.
+    # If one of these files exists, the version of control groups before it counts the CPU time.
     marks = {2: "sys/fs/cgroup/cgroup.controllers", 1: "sys/fs/cgroup/cpuacct"}
     return {
         "cpu_model": _entry(root / "proc/cpuinfo", "model name") or platform.machine(),
@@ -147,12 +147,14 @@ def facts(root: Path = ROOT) -> MachineFacts:
 
 
 def place(server_cpus: int, database_cpus: int = 0) -> Placement:
-    """Give the server the first `server_cpus` CPUs, the database the next, the generator the rest.
+    """Divide the CPUs of this machine among the server, the database and the generator.
 
-    If this would leave no CPU for the generator, the database and the generator share the CPUs that
-    the server does not use. They do not share the server's CPUs, because the server would then look
-    slow. But if the machine has only one CPU, the server, the database and the generator share this
-    CPU. Raise LabError if the machine has several CPUs and the server would get all of them.
+    The server gets the first `server_cpus` CPUs, the database gets the next `database_cpus` CPUs,
+    and the generator gets the other CPUs. If this would leave no CPU for the generator, the
+    database and the generator share the CPUs that the server does not use. They do not share the
+    server's CPUs, because the server would then look slow. But if the machine has only one CPU, the
+    server, the database and the generator share this CPU. Raise LabError if the machine has several
+    CPUs and the server would get all of them.
     """
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     if len(cpus) == 1:
@@ -178,10 +180,11 @@ def raise_open_files() -> None:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The result of checking a fact.
+    """The result of checking one thing that a campaign needs, or that can distort its numbers.
 
-    If `level` is `ok`, `text` is the fact's value. Otherwise `text` is a sentence with the remedy.
-    The level `missing` means that a campaign cannot run.
+    `subject` names what was checked, for example `open files` or `k6`. If `level` is `ok`, `text`
+    is the value that was found. Otherwise `text` is a sentence that says what is wrong and what to
+    do. The level `missing` means that a campaign cannot run.
     """
 
     subject: str
@@ -219,9 +222,10 @@ def examine(
     """Return the diagnoses of all checked facts, harmless or not; this takes half a second.
 
     The campaign has at most `connections` connections open at the same time. Each of its trials
-    opens at most `opened` connections in total (counters.connections_of). In close mode, this
-    number is large, because each request opens a connection. The folder `root` contains `proc`,
-    `sys` and `etc`. `sleep` waits for STEAL_OVER_S, during which the use of the CPUs is observed.
+    opens at most `opened` connections in total (counters.connections_of). `opened` is large if a
+    load uses close mode, in which each request opens a connection. The folder `root` contains
+    `proc`, `sys` and `etc`. `sleep` waits for STEAL_OVER_S, during which the use of the CPUs is
+    observed.
     """
     found = facts(root)
     return [

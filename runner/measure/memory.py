@@ -52,8 +52,8 @@ def _limits() -> list[MemoryLimit]:
     while folder is not None and cgroups.mounts() in folder.parents:
         limit = _limit_of(folder)
         if limit is not None:
-            # A group's use includes file caches. The caches are subtracted, because the kernel can
-            # reclaim them.
+            # The memory that the kernel counts for a group includes caches of files. The caches are
+            # subtracted here, because the kernel can reclaim them.
             may_go_bytes = _counted(b"inactive_file ", folder / "memory.stat") or 0
             found.append(replace(limit, used_bytes=limit.used_bytes - may_go_bytes))
         folder = folder.parent
@@ -109,11 +109,11 @@ def kills(pid: int) -> Kills:
 
 
 def want(pid: int) -> str:
-    """Return a phrase if the server led by `pid` has used up its memory, otherwise an empty text.
+    """Return a phrase if a server has used up its memory limit; otherwise return an empty text.
 
-    The phrase is for example `because it used up its memory of 6 MiB`. A server can be slow
-    for this reason, because near the limit a kernel may reclaim a program's pages again and again
-    instead of killing it.
+    `pid` is the server's first process. The phrase is for example `because it used up its memory of
+    6 MiB`. A server near its limit can be slow, because the kernel may reclaim the program's pages
+    again and again instead of killing the program.
     """
     folder = _group_of(pid)
     limit = _limit_of(folder) if folder is not None else None

@@ -18,9 +18,10 @@ GREETING_S = 15  # a busy host may need this long for a step of the handshake
 
 
 class _Calls(SSHConnectionPool):
-    """A pool that keeps no channels: each channel is closed at the end of its call.
+    """A connection pool of docker-py that keeps no channels.
 
-    A channel is a process on the host, `docker system dial-stdio`. If the channel were kept, this
+    Each call to the engine uses a channel of its own, which is closed at the end of the call. On
+    the host, a channel is a process, `docker system dial-stdio`. If the channel were kept, this
     process would go on running after a failure of the network. By default, docker-py keeps a
     channel for each of the last URLs, but sshd allows only ten channels per connection
     (MaxSessions).
@@ -32,7 +33,7 @@ class _Calls(SSHConnectionPool):
 
 
 class OverSsh(SSHHTTPAdapter, Abandonable):
-    """An ssh connection to an engine.
+    """An ssh connection to a Docker engine.
 
     The kernel ends the connection soon after the engine's host is lost. `abandon` ends the
     connection immediately.

@@ -90,7 +90,7 @@ def need_perf() -> Path:
 
 
 def events() -> tuple[str, ...]:
-    """Return the events that are counted, without the system calls that this kernel lacks."""
+    """Return the names of the events that perf counts; leave out calls that this kernel lacks."""
     names = (f"sys_enter_{call}" for call in CALLS)
     known = (f"syscalls:{name}" for name in names if (TRACEPOINTS / "syscalls" / name).is_dir())
     return (ALL_CALLS, *known, *SOFTWARE, *HARDWARE)
@@ -108,9 +108,9 @@ class Perf:
     def recording(self, pid: int, out: Path) -> Iterator[None]:
         """Record the call stacks of a process and its descendants while the context is open.
 
-        On leaving, write the output of `perf script` to `out`, gzipped. The processes must still
-        run at that time, because perf can read a container's files only while the container runs.
-        Raise LabError if perf fails.
+        When the context ends, write the output of `perf script` to `out`, gzipped. The processes
+        must still run at that time, because perf can read a container's files only while the
+        container runs. Raise LabError if perf fails.
         """
         with replacing(out) as text:
             data = text.with_suffix(".data")
@@ -128,8 +128,8 @@ class Perf:
     def counting(self, pid: int, out: Path) -> Iterator[None]:
         """Count events of a process and its descendants while the context is open.
 
-        On leaving, write one line per event to `out`. Each line is a JSON object. Raise LabError if
-        perf fails.
+        When the context ends, write one line per event to `out`. Each line is a JSON object. Raise
+        LabError if perf fails.
         """
         with replacing(out) as text:
             with self._enabled(["stat", "-j", "-e", ",".join(events()), "-o", str(text)], pid):

@@ -1,7 +1,8 @@
 """Measure the server's response time during a load, with few requests on a fixed schedule.
 
-Run as `python -m runner.measure.probe HZ CPUS`; loading.py sends the commands. Commands are JSON
-objects, one per line of standard input. A command that describes a request begins a series, in
+Run as `python -m runner.measure.probe HZ CPUS`. The probe runs on CPUS, and sends HZ requests per
+second. loading.py sends the commands, which are JSON objects, one per line of standard input. A
+command that describes a request begins a series, in
 which the probe sends this request repeatedly. Such a command has the fields `method`, `path`,
 `body` and `port`, and optionally `address` (default 127.0.0.1), `host` (default `lab`), `tls` with
 the fields of `Tls`, and `hz`, which replaces HZ for this server. The next command, `pause`, ends
@@ -64,7 +65,7 @@ class Connection:
         self.is_connecting = code != 0 or securing is not None
         # True if the next step of connecting has to wait for data from the server.
         self.waits_for_reading = False
-        self.row = -1  # number of the row of the request under way
+        self.row = -1  # index in `Schedule.rows` of the request under way
         self._reader = ResponseReader()
         self._waiting = b""
 
@@ -145,11 +146,11 @@ class Beat:
         self._period_ns = period_ns
         self._random = random.Random(seed)  # noqa: S311 - reproducible on purpose
         self._periods = 0
-        # The time by CLOCK_MONOTONIC when the first period began, plus the total duration of all
-        # stops of the clock since then.
+        # The reading of CLOCK_MONOTONIC at which the first period began. Each time the clock is
+        # started again, the time for which it did not run is added.
         self._zero_ns = 0
-        self._stopped_at_ns = 0  # when the clock was stopped, counted from `_zero_ns`
-        # When the next request is due, counted from `_zero_ns`.
+        self._stopped_at_ns = 0  # reading of this clock when it was last stopped
+        # Reading of this clock at which the next request is due.
         self._next_ns = self._random.randrange(period_ns)
 
     @property

@@ -110,8 +110,8 @@ def pinned(
     """Start the program `argv` on `cpus` in `folder`, and append its output to `log`.
 
     The program's environment contains exactly `env`. The program waits until `release` is called.
-    On leaving, the program is ended (see `Pinned.end`): it gets the signal `asking`, and is killed
-    if it still runs `grace_s` seconds later.
+    When the context ends, the lab ends the program (see `Pinned.end`): the program gets the signal
+    `asking`, and is killed if it still runs `grace_s` seconds later.
     """
     with cgroups.temporary(name, ledger.add_group) as group, log.open("ab") as output:
         folders = " ".join(map(str, group.folders)) if group else ""
@@ -219,10 +219,10 @@ class ProcessEngine:
     ) -> Iterator[RunningDatabase]:
         """Start the system's PostgreSQL, never as root, with its data in a temporary folder.
 
-        On leaving, the signal SIGQUIT lets PostgreSQL shut down immediately, with all its
-        processes. Unlike SIGTERM, SIGQUIT does not make PostgreSQL wait for its clients. SIGQUIT
-        also skips the checkpoint, which is not needed because the data are discarded. Raise
-        LabError if PostgreSQL is not installed.
+        When the context ends, the signal SIGQUIT lets PostgreSQL shut down immediately, with all
+        its processes. Unlike SIGTERM, SIGQUIT does not make PostgreSQL wait for its clients. After
+        SIGQUIT, PostgreSQL also writes no checkpoint, which is not needed because the data are
+        discarded. Raise LabError if PostgreSQL is not installed.
         """
         found = self._find("postgres")
         port = free_port()
@@ -264,7 +264,8 @@ class ProcessEngine:
 def _controlled(start: Callable[[], Pinned], port: int) -> RunningDatabase:
     """Start a database; return it with functions to pause, restart and stop it.
 
-    `stop` first lets paused processes continue, because a paused process ignores SIGQUIT.
+    `stop` first lets paused processes continue, because a paused process does not handle SIGQUIT.
+    After the database has ended, `stop` kills those of its processes that still run.
     """
     starts = [start()]
 
@@ -320,9 +321,9 @@ def _signal(tree: Sequence[psutil.Process], number: signal.Signals) -> None:
 def _unprivileged(folder: Path) -> list[str]:
     """Return words to put before a command, so that the command does not run as root.
 
-    The words are needed because PostgreSQL refuses to run as root. They make the command run as the
-    user `postgres` or, if there is no such user, as `nobody`. This user becomes the owner of
-    `folder` and of the files in it. If the lab does not run as root, return an empty list and
+    PostgreSQL refuses to run as root. So the words make the command run as the user `postgres` or,
+    if there is no such user, as `nobody`. This user becomes the owner of `folder` and of the files
+    in it. If the lab does not run as root, return an empty list and
     change no owner. Raise LabError if neither user exists.
     """
     if os.geteuid() != 0:

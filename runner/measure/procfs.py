@@ -13,16 +13,18 @@ from pathlib import Path
 ROOT = Path("/")
 """Folder that contains /proc, /sys and /etc."""
 AT_ONCE = 8
-"""At one tick, the memory of at most this many processes is read.
+"""The sampler reads the memory of at most this many processes of a subject at one tick.
 
-With a pool of 500 connections, PostgreSQL has 500 processes. If the sampler read all 500 processes
-at one tick, it would take a CPU from the generator for milliseconds.
+The sampler reads all its subjects at each tick (see sampler.py). With a pool of 500 connections,
+PostgreSQL has 500 processes. If the sampler read all 500 processes at one tick, it would take a CPU
+from the generator for milliseconds.
 """
 SELDOM = 4
 KEPT = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8
-"""A subject keeps the files of at most this many processes open, two files per process.
+"""The sampler keeps the files of at most this many processes of a subject open.
 
-So three subjects together use at most three quarters of the files that a process may have open.
+These are two files per process. So three subjects together use at most three quarters of the files
+that the sampler may have open.
 """
 OWN_CHILDREN = Path("/proc/thread-self/children")
 """A file that exists if the kernel lists the children of threads (CONFIG_PROC_CHILDREN)."""
@@ -74,11 +76,13 @@ class Memory:
     largest size counts, because PostgreSQL's processes share their buffers and hardly anything
     else.
 
-    The processes are read in passes, because a call reads only AT_ONCE processes. Until a pass is
-    complete, the result is the result of the previous pass. A pass begins every `every_ns`, or, if
-    there are more than AT_ONCE processes, every SELDOM times `every_ns`. To list the processes
-    takes as long as a pass, so the processes are listed only every SELDOM times `every_ns`. But the
-    first call lists and reads all processes, and if `every_ns` is 0, every call does so.
+    A call of `at` reads at most AT_ONCE processes. So if there are more processes, several calls
+    are needed to read each process once; these calls are a pass. Until a pass is complete, `at`
+    returns the result of the previous pass. A new pass begins at the earliest `every_ns` after the
+    previous one began or, if there are more than AT_ONCE processes, SELDOM times `every_ns` after
+    it. To list the processes takes as long as a pass, so the processes are listed only every SELDOM
+    times `every_ns`. But the first call lists and reads all processes. If `every_ns` is 0, every
+    call does so.
     """
 
     def __init__(self, pids: Callable[[], Iterable[int]], every_ns: int) -> None:
@@ -93,7 +97,7 @@ class Memory:
         self._files: dict[int, tuple[KeptFile, KeptFile]] = {}
 
     def at(self, mono_ns: int) -> MemoryUse:
-        """Read the processes that are due at `mono_ns`; return the result of the last full pass.
+        """Read the processes that are due at `mono_ns`; return the result of the last whole pass.
 
         Errors of the function `pids`, which lists the processes, are not caught.
         """

@@ -96,7 +96,7 @@ def refusal_of(place: Place, ledger: Ledger) -> str | None:
 
 @contextlib.contextmanager
 def profiler(place: Place, ledger: Ledger) -> Iterator[StationClient]:
-    """Start the profiler of a host, and end it on leaving.
+    """Start the profiler of a host, and end the profiler when the context ends.
 
     Raise LabError with the reason if the host's engine refuses the container, or if the host's
     kernel refuses perf.

@@ -46,8 +46,8 @@ class Profiling:
     def opened(cls, bench: Bench) -> Iterator["Profiling"]:
         """Yield a Profiling for the servers of `bench` and their databases.
 
-        On other hosts, perf runs in containers, which are removed on leaving. Raise LabError with
-        the reason if perf is missing or refused on the server's host.
+        On other hosts, perf runs in containers, which are removed when the context ends. Raise
+        LabError with the reason if perf is missing or refused on the server's host.
         """
         fleet = bench.lab.fleet
         if fleet is None:

@@ -81,9 +81,10 @@ def quota_of(pid: int, root: Path = ROOT) -> Quota:
 
 
 class Throttling:
-    """Reads the throttled time: how long CPU quotas have held a process back.
+    """Reads the throttled time of a process: how long CPU quotas have held the process back.
 
-    The files of the groups with a quota stay open. Groups without a quota are not read.
+    `quotas` contains only those of the process's groups that have a quota. The files of these
+    groups stay open.
     """
 
     def __init__(self, quotas: Quotas) -> None:

@@ -1,7 +1,10 @@
 """Sample cumulative CPU and memory counters of every subject, in a separate process.
 
-Run as `python -m runner.measure.sampler HZ CPUS`; loading.py sends the commands. Commands are JSON
-objects, one per line of standard input. The sampler ends when its input ends. The commands are:
+A subject is a server, a database, a generator, the sampler itself, or the whole host. Run as
+`python -m runner.measure.sampler HZ CPUS`. The sampler runs on CPUS. HZ times per second, at a
+tick, it reads every subject, and keeps a row for each subject until the end. loading.py sends the
+commands, which are JSON objects, one per line of standard input. The sampler ends when its input
+ends. The commands are:
 
 - `add` contains the name of a subject, and begins to sample this subject. An earlier subject of the
   same name is replaced. The subject is the control group of `pid`. But if `alone` is false, which
@@ -9,8 +12,9 @@ objects, one per line of standard input. The sampler ends when its input ends. T
   `threads` is true, each row also contains the time for which the subject's threads waited for a
   CPU. If `cpus` lists CPUs, each row also contains the number of other CPUs that the subject may
   use.
-- `poll` contains a port, and begins to request /stats from the subject `of` at this port of
-  `address`, over one connection that is kept open. If the port is null, polling stops.
+- `poll` contains a port, and comes with an `address` and with `of`, the name of a subject. The
+  sampler begins to request /stats at this address and port, over one connection that is kept open,
+  and stores the answers in rows of this subject. If the port is null, polling ends.
 - `stop` reads every subject once more, returns all rows, and ends the sampler.
 
 Each row contains the monotonic time and the wall time at which the subject was read.
@@ -39,7 +43,7 @@ MOST_BYTES = 65_536
 
 
 class StatsPoll:
-    """Polls /stats over one connection that is kept open, without waiting for answers.
+    """Polls a server's /stats over one connection that is kept open, without waiting for answers.
 
     A request is sent at one tick, and its answer is read at a later tick. If a saturated server
     answers late, the next request is sent late, but the sampler takes its samples in time.
@@ -97,7 +101,7 @@ class StatsPoll:
         return found
 
     def close(self) -> None:
-        """Stop polling."""
+        """End the polling, and close the connection."""
         if self._channel is not None:
             self._channel.close()
         self._channel = None
@@ -128,9 +132,9 @@ class _Watch:
     def __init__(self, sources: dict[str, Source]) -> None:
         self._sources = sources
         self._subjects: list[str] = []
-        """Subject of each row."""
+        """Name of the subject of each row."""
         self._names: list[str] = []
-        """Name of the source of each row."""
+        """Name of the source from which each row was read (see `subjects.Source`)."""
         self._numbers = array("q")  # the values of SAMPLE_COLUMNS, row by row
         self._stats: dict[int, dict[str, float]] = {}
         """Answers of /stats, by the number of the row to which they belong."""
@@ -198,7 +202,7 @@ class _Watch:
             )
 
     def _scheduling(self, subject: str) -> Scheduling:
-        """Read how long a subject's threads ran and waited, and whether the subject is stopped.
+        """Read how long a subject's threads ran and waited, and whether a signal has stopped it.
 
         All values are None if the sampler does not watch the threads of this subject, or if the
         subject has ended.

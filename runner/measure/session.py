@@ -141,10 +141,10 @@ class _Live:
     """Number of users that was derived from the warm-up; None if the load needs no such number."""
     slices: list[Slice] = field(default_factory=list)
     stored: list[DatabaseUse] = field(default_factory=list)
-    """Database counters that were read before each load.
+    """For each load of the server so far, the database's counters before the load.
 
-    The field `after` of each entry only repeats `before`, because the counters after the load are
-    read later: `_stop` reads these counters, and stores the complete entries in `slices`.
+    In these entries, the field `after` only repeats `before`. When all loads are over, `_stop`
+    reads the counters after the loads, and stores complete entries in `slices`.
     """
     probed: list[ProbeSeries] = field(default_factory=list)
     died: int | None = None
@@ -211,8 +211,8 @@ def measure(
                     live.database.running.limit(cell.database_share * len(placement.database))
                 shot = shot_of(workload, bench.tools[cell.tool], running, "warm-up")
                 warmed = WarmedUp()
-                # A script that defines its own load is not used for a warm-up, because its default
-                # function may need setup().
+                # If the workload is a user's script that defines its own load, there is no warm-up,
+                # because the script's default function may need the results of its setup().
                 if workload.written_s is None:
                     warmed = warm_up(bench, cell, shot, live.member.folder / "generator.log")
                 other_path = workload.probe_path if workload.name == OWN_SCRIPT else None
@@ -246,7 +246,7 @@ def try_server(bench: Bench, workload: Workload, member: Member) -> WarmedUp:
 
 @contextlib.contextmanager
 def _started(bench: Bench, workload: Workload, member: Member) -> Iterator[_Live]:
-    """Start a member's database and server, and stop both on leaving.
+    """Start a member's database and server, and stop both when the context ends.
 
     Raise LabError unless the server answers the load's request correctly.
     """
@@ -316,8 +316,8 @@ def _load_in_turn(
     with watching(bench) as watchers:
         for live in lives.values():
             if live.running.pid != UNKNOWN_PID:
-                # The lab does not choose the CPUs of a user's server that already runs. So the
-                # sampler gets no CPUs with which it could compare the CPUs that this server uses.
+                # The sampler compares the CPUs that a server may use with the CPUs that the lab
+                # gave to it. But the lab gives no CPUs to a user's server that already runs.
                 cpus = bench.placement.server if live.running.cpus is None else None
                 watchers.add_server(bench.sites.server, live.subject, live.running, cpus)
             if live.database is not None:
@@ -523,8 +523,9 @@ def _measurement(
     ceiling = bench.calibration.ceiling_of(cell) if bench.calibration else None
     database = None
     if uses := [each.database for each in slices if each.database is not None]:
-        # Each slice's rows have their own tag, so add up the rows of all slices. The other counters
-        # are cumulative, so take their values before the first slice and after the last slice.
+        # The rows that each slice inserted have a tag of their own, so add up the rows of all
+        # slices. The database's other counters are cumulative, so take their values before the
+        # first slice and after the last slice.
         before = uses[0].before
         rows = sum(use.after.rows - use.before.rows for use in uses)
         after = replace(uses[-1].after, rows=before.rows + rows)
@@ -576,10 +577,11 @@ def _together(parts: Sequence[Spent | None]) -> Spent | None:
 
 
 def _seen(placement: Placement, running: Running, earlier: tuple[int, ...] = ()) -> Placement:
-    """Return the placement with the CPUs that the server really may use.
+    """Return `placement`, in which the server's CPUs are those that the server really may use.
 
-    If the lab started the server, these are the CPUs of `placement`. Otherwise they are the CPUs
-    that the server may use now, and the CPUs that it could use `earlier`.
+    If the lab started the server, `placement` is right, and is returned unchanged. Otherwise the
+    server's CPUs are those that it may use now, together with those that it could use before
+    (`earlier`).
     """
     if running.cpus is None:
         return placement

@@ -65,7 +65,10 @@ class Clock:
 
 @dataclass(frozen=True)
 class Job:
-    """A generator's command and CPUs, and the paths of its files and its log on this machine."""
+    """What one generator runs for a load: its command and its CPUs.
+
+    `files` and `log` are the paths on this machine of the generator's raw files and of its log.
+    """
 
     command: Command
     cpus: tuple[int, ...]
@@ -149,8 +152,8 @@ class Site:
     def instrument(self, name: str, hz: float, cpus: Sequence[int]) -> Iterator[Ask]:
         """Run the instrument `runner.measure.NAME` on `cpus`, with `hz` samples per second.
 
-        On leaving, close the instrument's input, which makes the instrument end. If the instrument
-        does not end, kill it.
+        When the context ends, close the instrument's input, which makes the instrument end. If the
+        instrument does not end, kill it.
         """
         argv = [sys.executable, "-m", f"runner.measure.{name}", str(hz), ",".join(map(str, cpus))]
         process = subprocess.Popen(argv, stdin=PIPE, stdout=PIPE, text=True, start_new_session=True)
@@ -189,7 +192,11 @@ class Site:
             out.close()
 
     def shot(self, shot: Shot) -> Shot:
-        """Return `shot` with the paths that the generator and its script have on this site."""
+        """Return a request with the paths of the generator's program and script on this site.
+
+        A Shot is a request, together with the paths of the program and the script that send it. The
+        paths in `shot` are those on the runner's machine, so nothing is changed here.
+        """
         return shot
 
     def new_paths(self, files: Mapping[str, Path]) -> Mapping[str, Path]:
@@ -201,12 +208,13 @@ class Site:
         return files
 
     def load(self, load: Job, sampler: Ask | None) -> Callable[[], Loaded]:
-        """Return a function that waits until a load has ended, and then fetches the load's files.
+        """Return a function that waits until a load has ended and its files are on this machine.
 
-        On another host, the load starts now. On this machine, the load starts only when the
-        function is called. `sampler`, which runs on the same site, watches the generator from the
-        generator's first instruction on. The function raises LabError if the generator exceeded its
-        time limit and was killed.
+        On this machine, the load starts only when the caller calls this function. On another host,
+        `load` itself starts the load, and the function copies the load's files from there. If
+        `sampler` is given, this sampler of the site watches the generator from the generator's
+        first instruction on. The function raises LabError if the generator exceeded its time limit
+        and was killed, or if its results cannot be converted.
         """
         return lambda: self._generate(load, sampler)
 
@@ -243,7 +251,10 @@ class Site:
 
 
 def _write_out(command: Command) -> None:
-    """Convert a generator's results into raw files; raise LabError if that fails."""
+    """Convert a generator's results into raw files, and then delete the results.
+
+    Raise LabError if the conversion fails.
+    """
     for argv, out in command.after:
         with (
             replacing(out) as temporary,

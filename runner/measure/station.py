@@ -41,9 +41,10 @@ from runner.model import LabError
 from runner.shapes import Idle
 
 WORK = Path("/work")  # folder for the files of a load
-# A transfer sends this many bytes at a time. The number must be small, because a transfer fails if
-# sending them takes more than 5 s. On a network with a long round trip, TCP's slow start takes 5 s
-# for as little as 256 KiB.
+# In a transfer, a station sends bytes to another station, to measure the speed of the network. It
+# sends this many bytes at a time. The number must be small, because the transfer fails if sending
+# them takes more than 5 s. On a network with a long round trip, TCP's slow start takes 5 s for as
+# little as 256 KiB.
 TRANSFER_BYTES = 1 << 16
 TRANSFER_LIMIT_S = 5.0  # a transfer waits at most this long for the other station
 STRANGER_S = 1.0  # a connection that has not sent the secret within this time is closed
@@ -196,8 +197,8 @@ class Station(Site):
     def receive(self, secret: str) -> float:
         """Receive a transfer that begins with `secret`; return its speed in bytes per second.
 
-        Close each connection that begins with anything else. Raise TimeoutError if no connection
-        begins with the secret in time.
+        Close each connection on which the other side does not send the secret first. Raise
+        TimeoutError if no connection begins with the secret within `transfer_limit_s`.
         """
         assert self._listening is not None
         until = time.monotonic() + self.transfer_limit_s
@@ -244,7 +245,7 @@ class Station(Site):
 
 
 def processes_of(containers: Set[str]) -> list[int]:
-    """Return the running processes of containers, which are given by their full ids.
+    """Return the pids of the running processes in containers, which are given by their full ids.
 
     The processes are found by their control group, because a restarted process has another pid but
     the same group. Whichever cgroup driver the engine uses, the path of the group contains the

@@ -1,4 +1,4 @@
-"""The runner's side of a station on another host.
+"""The runner's side of a station, which is the lab's process on another host (station.py).
 
 The runner talks to the station through the host's Docker engine (attach), so the host needs no open
 port besides the engine's.
@@ -290,19 +290,28 @@ class StationClient(Site):
                 self.ask("end", name=name)
 
     def shot(self, shot: Shot) -> Shot:
-        """Return `shot` with the paths of the generator and its script in the station's image."""
+        """Return a request with the paths of the generator's program and script in the image.
+
+        A Shot is a request, together with the paths of the program and the script that send it. The
+        paths in `shot` are those on the runner's machine. They are replaced by the paths in the
+        station's image, because the generator runs in the station's container.
+        """
         script = LAB / "runner" / "workloads" / shot.script.name
         return replace(shot, tool=LAB / "tools" / shot.tool.name.partition("-")[0], script=script)
 
     def new_paths(self, files: Mapping[str, Path]) -> Mapping[str, Path]:
-        """Empty the host's folder for a load; return the paths of the load's files in it."""
+        """Empty the folder for the files of a load on the host.
+
+        Return the paths that the files will have in this folder, by the files' names.
+        """
         self.ask("new_folder", name="load")
         return {name: Path(WORK / "load" / name) for name in files}
 
     def load(self, load: Job, sampler: Ask | None) -> Callable[[], Loaded]:
         """Start a load on the host; return a function that waits for the load's end.
 
-        The function also copies the files of the load to this machine.
+        The function then copies the load's files to this machine, and returns the exit code and the
+        times of the load, with monotonic times by this machine's clock.
         """
         folder = "load"
         begin = None if load.begin_mono_ns is None else load.begin_mono_ns + self.clock.offset_ns
@@ -331,8 +340,8 @@ class StationClient(Site):
     def observing(self, how: Observing, pid: int, cpus: Sequence[int], out: Path) -> Iterator[None]:
         """Let perf on the host observe a process and its descendants while the context is open.
 
-        perf runs on `cpus` of the host. On leaving, copy perf's file to `out`. Raise LabError if
-        perf fails.
+        perf runs on `cpus` of the host. When the context ends, copy perf's file to `out`. Raise
+        LabError if perf fails.
         """
         name = out.name
         self.ask("observe", how=how, pid=pid, cpus=list(cpus), name=name)

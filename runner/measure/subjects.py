@@ -1,4 +1,7 @@
-"""Read the cumulative counters of a subject: a control group, a process tree, or the host."""
+"""Read the cumulative counters of a subject of the sampler, such as a server or the host.
+
+A subject is read as a control group, as a process tree, or as the whole machine.
+"""
 
 import os
 import time
@@ -121,9 +124,10 @@ class ProcessSubject:
 class HostSubject:
     """Reads the counters of the whole machine.
 
-    The busy time of all CPUs, and the time that the hypervisor took, come from /proc/stat in ticks
-    of 10 ms. But if the periods of a CPU quota are in step with the ticks, a half-idle CPU looks
-    busy. So the exact CPU time of all programs is read in addition, if the kernel counts it.
+    The busy time of all CPUs, and the time that the hypervisor took, come from /proc/stat, which
+    counts in ticks of 10 ms. If the periods of a CPU quota are in step with the ticks, a CPU that
+    is idle half of the time looks busy. So if the kernel also counts the exact CPU time of all
+    programs, this time is read in addition.
     """
 
     name = "proc-stat"

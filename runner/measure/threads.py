@@ -42,8 +42,8 @@ class _Thread(NamedTuple):
 class Threads:
     """Reads the threads of a changing set of processes.
 
-    `pids` lists the processes. The state of the process `leader` says whether the subject is
-    stopped. The time for which a thread waited still counts after the thread has ended.
+    `pids` lists the processes. The state of the process `leader` says whether a signal has stopped
+    the subject. The time for which a thread waited still counts after the thread has ended.
     """
 
     def __init__(self, leader: int, pids: Callable[[], Iterable[int]]) -> None:

@@ -21,8 +21,9 @@ HTTP_2 = "h2"
 EXPIRED = 10
 NOT_YET_VALID = 9
 WRONG_NAMES = (62, 64)
-"""OpenSSL's codes for expired, not yet valid, and wrongly named certificates.
+"""EXPIRED, NOT_YET_VALID and WRONG_NAMES are OpenSSL's codes for what is wrong with a certificate.
 
+The codes of WRONG_NAMES mean that the certificate does not name the server's host or address.
 Source: include/openssl/x509_vfy.h.
 """
 NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")

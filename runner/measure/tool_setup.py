@@ -26,8 +26,9 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
     "oha": ("oha.sh",),
     **{name: ("system.sh", name) for name in ("wrk", "nginx", "postgres", "perf")},
 }
-"""For each program, the script of setup/ that finds, builds or installs the program, followed by
-the script's arguments.
+"""For each program, the script of setup/ that sets the program up, and the script's arguments.
+
+The script finds, builds or installs the program.
 """
 LOOKED_EVERY_S = 0.5
 
@@ -99,7 +100,7 @@ def _run(name: str, report: Callable[[Step], None]) -> None:
 def _group(command: Sequence[str], tools: Path) -> Iterator[subprocess.Popen[str]]:
     """Start a program in a process group of its own.
 
-    If the program still runs on leaving, end the whole group.
+    If the program still runs when the context ends, end the whole group.
     """
     process = subprocess.Popen(
         command,

@@ -93,9 +93,10 @@ def _together(parts: Sequence[WarmedUp]) -> WarmedUp:
 
 
 def probe_hz(cell: Cell, warmed: WarmedUp, probe_s: float | None = None) -> float:
-    """Return the probe's rate during a load; 0 if there would be too few requests for a median.
+    """Return the probe's rate during a load, in requests per second.
 
-    The rate is at most PROBE_HZ. The probe's requests use the server's capacity, as the generator's
+    Return 0 if the probe would send too few requests for a median. The rate is at most PROBE_HZ.
+    The probe's requests use the server's capacity, as the generator's
     requests do. So the probe's rate is also at most PROBE_SHARE of the warm-up's rate, and at most
     PROBE_SHARE of an open load's lowest rate. If the probe's request differs from the load's
     request, `probe_s` is the time that the server takes to answer the probe's request. In this

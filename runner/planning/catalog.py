@@ -63,7 +63,10 @@ AS_WRITTEN = "as-written.js"
 
 
 def wrapper_name(*, as_written: bool) -> str:
-    """Return the name of the module that runs a user's script."""
+    """Return the name of the module that runs a user's script.
+
+    `as_written` is True if the script's own options define the load.
+    """
     return AS_WRITTEN if as_written else WRAPPER
 
 
@@ -198,7 +201,7 @@ _ALL_SIZES = (
     "connections",
 )
 _SHARED = tuple(SharedSettings.model_fields)
-"""Settings that a campaign can make for all of its loads. A load can override them."""
+"""Keys that a campaign can set for all of its loads. A load can override them."""
 _SESSIONS = tuple(SessionsTable.model_fields)
 
 

@@ -83,7 +83,7 @@ def plan_trials(campaign: Campaign, servers: Sequence[Server]) -> list[Trial]:
     shuffler = random.Random(campaign.seed)  # noqa: S311 - reproducible on purpose
     trials: list[Trial] = []
     for block in range(1, max((repeats for repeats, _ in cells), default=0) + 1):
-        units: dict[str, list[Cell]] = {}  # cells of one session stay together
+        units: dict[str, list[Cell]] = {}  # each unit: a session's cells, or one cell
         for cell in [cell for repeats, cell in cells if block <= repeats]:
             units.setdefault(
                 cell.cell_id if cell.slices is None else f"session {cell.load_id}", []
@@ -118,12 +118,13 @@ def by_session(trials: Sequence[Trial]) -> list[list[Trial]]:
 def slice_order(names: Sequence[str], slices: int, seed: str) -> list[tuple[str, int]]:
     """Return the order in which the slices of a session are loaded, as pairs of trial id and place.
 
-    Places are numbered from 1 to `slices`, and every server is loaded once in each place. The order
-    of the servers in a place is a row of a Williams design, in which each server follows each other
-    server equally often (E. J. Williams, Aust. J. Sci. Res. A 2, 1949). Every second place reverses
-    the order of the place before it (ABBA), so that a steady drift over two places adds the same to
-    all servers. `seed` decides which rows of the design are used, and which letter of the design
-    stands for which server.
+    `names` contains the id of each server's trial. Places are numbered from 1 to `slices`, and
+    every server is loaded once in each place. The order of the servers in a place is a row of a
+    Williams design, in which each server follows each other server equally often (E. J. Williams,
+    Aust. J. Sci. Res. A 2, 1949). Every second place reverses the order of the place before it
+    (ABBA), so that a steady drift over two places adds the same to all servers. Each letter of the
+    design stands for a server. `seed` decides which letter stands for which server, and which rows
+    of the design are used.
     """
     shuffler = random.Random(seed)  # noqa: S311 - reproducible on purpose
     letters = list(names)
@@ -156,7 +157,7 @@ def _in_sequence(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _search_id(cell: Cell) -> str:
-    """Return the name that a cell shares with all other steps of its search.
+    """Return an id for a cell's search, which is the same for the cells of all its steps.
 
     If the cell is no step of a search, return the cell's own id.
     """
@@ -331,8 +332,8 @@ class TimeLeft:
     def takes_s(self, trials: Sequence[Trial] | None = None) -> float:
         """Estimate the duration of the given trials, or of all remaining trials, in seconds.
 
-        The estimate is multiplied by the ratio of real to estimated durations of the trials that
-        have ended.
+        The sum of the trials' estimates is corrected: it is multiplied by the time that has really
+        passed, and divided by the sum of the estimates for the trials that have ended.
         """
         estimated_s = self._left_s if trials is None else sum(map(estimate_s, trials))
         return max(

@@ -26,7 +26,7 @@ class Profile:
 
     @property
     def session(self) -> str:
-        """Name of the session. The prefix decides what perf does in each slice (see `kind_of`)."""
+        """Name of the session, which begins with SLICED or TIMELINE (see `kind_of`)."""
         return str(self.trials[0].session)
 
 
@@ -59,9 +59,10 @@ def plan_profiles(campaign: Campaign, servers: Sequence[Server]) -> list[Profile
 def _profiles(
     kind: str, loads: Mapping[str, Sequence[Cell]], attempts: int, order: Iterator[int]
 ) -> Iterator[Profile]:
-    """Yield the profiles of one kind; `order` numbers their trials.
+    """Yield a profile for each load; `loads` contains the cells by the name of their load.
 
-    Each trial is marked as the last attempt, so that the profile is not repeated.
+    `kind` is SLICED or TIMELINE. `order` yields the numbers of the trials. Each trial has the
+    number of the last attempt, so that a disturbed profile is not repeated.
     """
     for load_id, cells in loads.items():
         session = f"{kind}{load_id}"
@@ -75,11 +76,11 @@ def _profiles(
 
 
 def _shape(cell: Cell) -> Shape | None:
-    """Return the shape that a cell's load has in a profile; the shape covers all slices together.
+    """Return the shape that a cell's load has in a sliced profile, for all slices together.
 
     Return None if the load's rate changes, because such a load cannot be sliced. A load with a
-    fixed number of iterations is replaced by a load with a fixed duration, because a slice's share
-    of the iterations might take only a few milliseconds, which is too short for enough samples.
+    fixed number of iterations is replaced by a load with a fixed duration. Otherwise a slice's
+    share of the iterations might take only a few milliseconds, in which perf takes too few samples.
     """
     slices = cell.slices or 1
     match cell.shape:

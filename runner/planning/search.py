@@ -22,13 +22,14 @@ With fewer requests, the percentile depends on single requests. For example, p99
 just the slowest request.
 """
 NARROW = 1.05
-"""A Bracket is narrow if its higher rate is at most this many times its lower rate.
+"""A `Bracket` is narrow if its higher rate is at most this many times its lower rate.
 
-If the bracket is narrow, the next step loads the server at the lower rate again, to confirm that
-the server keeps the objective at this rate.
+A bracket consists of the two rates between which the result of a search lies. If the bracket is
+narrow, the next step loads the server at the lower rate again, to confirm that the server keeps the
+objective at this rate.
 """
 ROUNDING_RPS = 1.0
-"""A Bracket is also narrow if its higher rate is at most its lower rate x NARROW + ROUNDING_RPS.
+"""A bracket is also narrow if its higher rate is at most its lower rate x NARROW + ROUNDING_RPS.
 
 Without this tolerance, a bracket might never be narrow, because the rates of steps are rounded to
 whole numbers.
@@ -79,7 +80,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class Bracket:
-    """Two rates: the objective was kept at the lower rate, and broken at the higher rate."""
+    """Two rates of a search: the objective was kept at the lower, and broken at the higher rate."""
 
     kept_rps: float
     """Highest rate at which the objective was kept; 0 if it was never kept."""
@@ -88,9 +89,9 @@ class Bracket:
 
 
 def bracket(outcomes: Iterable[tuple[float, bool]]) -> Bracket:
-    """Return the bracket of one search.
+    """Return the bracket that follows from the steps of one search so far.
 
-    `outcomes` contains, for each step so far, the rate and whether the objective was kept. The
+    `outcomes` contains, for each step, the rate and whether the objective was kept. The
     higher end of the bracket is the lowest rate at which the objective was broken, because a rising
     load reaches this rate first. If a step at an even higher rate kept the objective, this step is
     ignored, because its success was chance.
@@ -128,12 +129,12 @@ class Searches:
             self.note(record)
 
     def note(self, record: Mapping[str, Any]) -> None:
-        """Add a trial's record.
+        """Add the result of a trial, by its record. Ignore a trial that is no step of a search.
 
-        If a trial fails at a rate at which no trial has failed before, the trial has no result, so
-        the next step tries the same rate again. If a second trial fails at this rate, or if the
-        server died under the load, the objective counts as broken at this rate. Ignore trials that
-        are no steps of a search.
+        A sealed trial shows whether the objective was kept at the trial's rate. The first failed
+        trial at a rate has no result, so the next step tries the same rate again. If a second trial
+        fails at this rate, or if the server died under the load, the objective counts as broken at
+        this rate.
         """
         cell = record["cell"]
         rate = cell.get("rate_rps")

@@ -1,6 +1,7 @@
 """Models of the lab's TOML files: the tables, their keys, and the kind of each value.
 
-The readers (catalog.py, hosts.py) check whether keys contradict each other.
+These models check each value alone. The modules that read the files (catalog.py and hosts.py)
+check whether several keys contradict each other.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def _objective(text: str) -> str:
 
 
 def _one_of(choices: Any) -> Kind:
-    """Return the kind whose message lists the possible values of a `Literal`."""
+    """Return a kind whose words, for error messages, list the possible values of a `Literal`."""
     return Kind(f"one of {', '.join(get_args(choices))}")
 
 
@@ -109,7 +110,7 @@ Cpus = Annotated[tuple[_CPU, ...], _DIFFERENT, Kind("a list of different numbers
 LoadTables = Annotated[tuple[dict[str, Any], ...], _SOME, Kind("at least one table [[load]]")]
 
 
-# --- server.toml ----------------------------------------------------------------------------------
+# --- the tables of a server.toml ------------------------------------------------------------------
 
 
 class ServerFile(TableModel):
@@ -156,7 +157,7 @@ class ImageTable(TableModel):
     context: Annotated[Context, _one_of(Context)] = "."
 
 
-# --- a workload, a campaign and its loads ---------------------------------------------------------
+# --- the tables in files of workloads and campaigns -----------------------------------------------
 
 
 class WorkloadFile(TableModel):
@@ -208,7 +209,7 @@ class CampaignFile(SharedSettings):
 
 
 class LoadTable(SharedSettings, SessionsTable):
-    """`[[load]]`: a load. The load's workload decides which sizes the table must contain."""
+    """`[[load]]`: a load. Which of the sizes the table must contain depends on its `workload`."""
 
     workload: Text
     servers: Texts = ()
@@ -231,7 +232,7 @@ class LoadTable(SharedSettings, SessionsTable):
     bisections: Count | None = None
 
 
-# --- the hosts of a campaign ----------------------------------------------------------------------
+# --- the tables of a hosts file -------------------------------------------------------------------
 
 
 class HostsFile(TableModel):

@@ -23,7 +23,7 @@ tomllib needs a second for a key of this length, and a minute for a key that is 
 
 @dataclass(frozen=True)
 class Kind:
-    """Annotation that says in words what a value must be.
+    """Annotation of a key's type that says in words what the key's value must be.
 
     Every error about the value contains these words.
     """
@@ -96,7 +96,7 @@ class Table:
         return max(start, 1)
 
     def read(self, model: type[Model]) -> Model:
-        """Return the values as the model.
+        """Return the table's values as an instance of `model`.
 
         Raise LabError for an unknown key, and for a wrong or missing value.
         """

@@ -32,10 +32,10 @@ from runner.verdict.words import reason, rule_words
 FRAMES = ("trials", "latency", "throughput", "resources")
 MOST_ROWS = 100_000_000
 TWICE = 2.0
-"""A generator timed its own queue if the ratio of two median response times is above this value.
+"""Threshold for the generator's median response time divided by the probe's.
 
-The ratio is the generator's median response time divided by the probe's. Above 2, the server caused
-less than half of the response time that the generator reports.
+If the ratio is above this threshold, the generator timed its own queue: the server caused less than
+half of the response time that the generator reports.
 """
 MODES = {"keepalive": "keep-alive", "close": "close"}
 """Words for each connection mode that a load can request.
@@ -72,9 +72,9 @@ class Tables:
     def of(self, tool: str) -> pd.DataFrame:
         """Return the trials of a tool's closed loads, including failed trials, sorted by load.
 
-        Trials of calibration servers are left out. For a tool whose loads have a number of
-        connections instead of users (wrk), loads with a database are left out, too, because such
-        loads compare sizes of the pool of database connections.
+        Trials of calibration servers are left out. The loads of some tools (wrk) have a number of
+        connections instead of users. For these tools, loads with a database are left out, too,
+        because these loads compare sizes of the pool of database connections.
         """
         by_connections = self.trials["tool"].map(is_sized_by_connections).astype(bool)
         inserts = by_connections & self.trials["pool_size"].notna()
@@ -152,7 +152,7 @@ class Tables:
         )
 
     def has_database(self) -> bool:
-        """True if the run has a workload with a database behind its servers."""
+        """Return True if the run has a workload with a database behind its servers."""
         return bool(self.trials["pool_size"].notna().any())
 
     def samples(self, table: str, trial_id: str) -> pd.DataFrame:
@@ -695,7 +695,7 @@ class Case:
         """All sealed trials under the same load and at the same rate, including this trial.
 
         If this trial is of a calibration server, only trials of calibration servers are returned.
-        Otherwise only trials of other servers are returned.
+        Otherwise trials of calibration servers are left out.
         """
         trials = sealed_trials(self.tables.trials)
         kind = trials["tier"].eq(CALIBRATION) == (self.row["tier"] == CALIBRATION)
@@ -728,12 +728,12 @@ def given_pct(tables: Tables, trials: pd.DataFrame, subject: str) -> pd.Series[f
 
 
 def candidates(tables: Tables) -> pd.DataFrame:
-    """Return the sealed trials of k6's closed loads, with the additional column `times`.
+    """Return the sealed trials of k6's closed loads that have response times, and add `times`.
 
-    `times` is k6's median response time divided by the probe's. It is NaN if k6 did not keep its
-    connections, because the two response times cannot be compared then: the probe keeps its
-    connections, and a new connection waits longer. Trials of a user's script are left out, because
-    the probe sent other requests than the script.
+    The column `times` is k6's median response time divided by the probe's. It is NaN if k6 did not
+    keep its connections. The two response times cannot be compared then, because the probe keeps
+    its connections, and a request on a new connection takes longer. Trials of a user's script are
+    left out, because the probe sent other requests than the script.
     """
     trials = tables.timed("k6")
     trials = trials[trials["workload"] != OWN_SCRIPT]
@@ -766,9 +766,10 @@ def probed(tables: Tables) -> bool:
 def median_trial(trials: pd.DataFrame) -> pd.DataFrame:
     """Return the median trial of the cell in which the median of `times` is largest.
 
-    The median trial is the trial with the median `latency_p50_ms`. Return it as a table of one row.
-    If the number of trials is even, two trials are in the middle; return the one with the smaller
-    `latency_p50_ms`, so that the case is not exaggerated. Return no row if there are no trials.
+    The column `times` comes from `candidates`. The median trial is the trial with the median
+    `latency_p50_ms`. Return it as a table of one row. If the number of trials is even, two trials
+    are in the middle. Return the one with the smaller `latency_p50_ms`, so that the case is not
+    exaggerated. Return no row if there are no trials.
     """
     if trials.empty:
         return trials

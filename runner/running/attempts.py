@@ -59,7 +59,7 @@ Measuring = Callable[
     [Bench, Workload, Sequence[Member], Sequence[tuple[str, int]], Step],
     Mapping[str, Measurement | LabError],
 ]
-"""A function that measures the members of a session, as `measure` does."""
+"""A function that measures the servers of a session, as `session.measure` does."""
 Digesting = Callable[[RunFolder, Mapping[Trial, Measurement]], Mapping[Trial, Digest | LabError]]
 """A function that digests the measured trials of a session, as `digest_session` does."""
 Executor = Callable[[RunFolder, Sequence[Trial], Prepared, Step], list[TrialRecord]]
@@ -84,14 +84,14 @@ def run_trials(
     stopping: Stopping = TO_THE_END,
     execute: Executor | None = None,
 ) -> tuple[str, ...]:
-    """Run the trials in order. The trials of a session run side by side.
+    """Run the trials in order; return a sentence for each failed trial.
 
-    Return a sentence for each failed trial. `execute` is the function that makes an attempt; by
+    The trials of a session run side by side. `execute` is the function that makes an attempt; by
     default, this is `run_unit`.
 
     If the user interrupts the run, raise KeyboardInterrupt. If the run cannot continue, for example
-    because the engine stopped responding or a disk is full, raise LabError. If the run can be
-    resumed, a message says in both cases how to resume the run.
+    because the engine does not respond any more or a disk is full, raise LabError. In both cases, a
+    message says how to resume the run, if the run can be resumed.
     """
     machine.raise_open_files()
     report.plan(trials)
@@ -129,7 +129,10 @@ def run_trials(
 def _needed(
     run: RunFolder, trials: Sequence[Trial], report: TrialProgress, stopping: Stopping, resume: str
 ) -> Iterator[list[Trial]]:
-    """Yield each session or single trial that is still needed, until the time budget is used up."""
+    """Yield each session or single trial that is still needed, until the time budget is used up.
+
+    A session is not needed if an earlier interim look (see `Stopping`) has settled its load.
+    """
     clock = TimeLeft(trials, stopping.clock)
     looked = 0
     settled = frozenset[str]()
@@ -242,8 +245,8 @@ def run_unit(
 def _blame_the_machines(run: RunFolder, sites: Sites, fates: Mapping[str, _Fate]) -> None:
     """If a host was lost or a disk is full, mark the trials as interrupted instead of failed.
 
-    The servers did not cause such a failure. A resumed run repeats interrupted trials, but not
-    failed trials.
+    In these cases, the machines caused the failure, not the servers. A resumed run repeats
+    interrupted trials, but not failed trials.
     """
     if loss := next((site.loss for site in sites.all if site.loss), ""):
         _interrupt(fates, loss)
@@ -327,8 +330,8 @@ def _digest_unit(
     """Digest the measured trials, and decide which of them are sealed and which have failed.
 
     If the machine disturbed one of the trials, all trials of the session fail, so that the session
-    is repeated. But the last attempt cannot be repeated. So in the last attempt, all trials fail
-    only if a server was busy between its slices.
+    is repeated. But if `is_last` is True, this is the last attempt, which cannot be repeated. Then
+    a disturbed trial makes all trials fail only if a server was busy between its slices.
     """
     measured = {
         trial: found for trial in unit if (found := fates[trial.trial_id].measurement) is not None
@@ -377,7 +380,7 @@ def _full_disk(run: RunFolder, sites: Sites) -> str | None:
 def _verdict(digest: Digest | None) -> RecordedVerdict:
     """Return the fields of trial.json about the verdict.
 
-    Without a digest, the verdict is unknown, because the trial failed before it could be judged.
+    If there is no digest, the trial failed before it could be judged, so the verdict is unknown.
     """
     if digest is None:
         return {

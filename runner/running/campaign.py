@@ -203,10 +203,10 @@ def _measure(
     report: TrialProgress,
     stopping: Stopping,
 ) -> int:
-    """Measure the remaining trials of a run, and then make the run's profiles.
+    """Measure the remaining trials of a run, and then make those of its profiles that remain.
 
-    Return the number of remaining trials. Report everything that could not be profiled. The time
-    budget covers trials and profiles.
+    Return the number of trials that remained at the beginning. Report everything that could not be
+    profiled. The time budget covers trials and profiles.
     """
     profiles = profiles_left(run, prepared.bench.campaign)
     begun_s = stopping.clock()
@@ -252,8 +252,8 @@ def _resumable(run: RunFolder, hosts: Hosts | None) -> Manifest:
 def _engine(begun: Manifest) -> EngineChoice:
     """Return the kind of engine with which a run began.
 
-    If the user had started the servers (engine `attached`), return `docker`. In this case the value
-    does not matter, because the resumed run does not start servers.
+    If the user had started the servers (engine `attached`), return `docker`. In this case it does
+    not matter which engine is returned, because the resumed run does not start servers.
     """
     return "process" if begun.engine == "process" else "docker"
 

@@ -26,10 +26,11 @@ FIGURES = "bench-figures"
 LINES_SHOWN = 5
 """If a build fails, the error shows this many lines from the end of the build's output."""
 _LAUNCHER = 'read -r go || exit 1; exec sh -c "$1" < /dev/null'
-"""A shell script that runs its argument as a command, after it has read a line.
+"""A shell script that reads a line, and then runs its argument as a command.
 
-The line is sent when the ledger lists the process. If the lab ends before that, the script reads no
-line, so the command does not begin, and nothing of it can be left.
+The lab sends the line once the ledger lists the script's process. If the lab ends before that, the
+script reads no line, and ends without starting the command. So no process of a command can be left
+that the ledger does not list.
 """
 BUILT_WITHIN_S = 1800.0
 ASKED_WITHIN_S = 120.0
@@ -46,7 +47,7 @@ class Commit:
     def words(self) -> str:
         """The name and the first ten digits of the id, such as `main (1a2b3c4d5e)`.
 
-        If the name itself is a beginning of the id, these are only the digits.
+        If the user named the commit by the beginning of its id, this text is only the digits.
         """
         short = self.sha[:10]
         return short if self.sha.startswith(self.named) else f"{self.named} ({short})"
@@ -159,7 +160,7 @@ def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def _is_of_another(variable: str) -> bool:
     """Return whether an environment variable would make git use another repository.
 
-    Such variables are set if the lab is called from a git hook.
+    git sets such variables for its hooks, and a hook may start the lab.
     """
     return variable in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 

@@ -52,8 +52,8 @@ def create(
 ) -> RunFolder:
     """Create the folder of a new run, and write its manifest and its plan.
 
-    Then `measure_remaining` can measure all trials of the run, in the same way as it measures the
-    remaining trials of an interrupted run.
+    The plan is the list of trials in the run's journal. A new run then looks like an interrupted
+    run of which all trials remain, so `measure_remaining` can measure both kinds of run.
     """
     campaign = prepared.bench.campaign
     run = new_run(campaign.name)

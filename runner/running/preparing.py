@@ -81,8 +81,8 @@ class Prepared:
 def changed_file(begun: Manifest, inputs: Mapping[str, str]) -> str | None:
     """Return a message if a source file has changed or disappeared since the run began.
 
-    The message names the first such file. The caller adds the remedy and the full stop. Return None
-    if no source file has changed.
+    The message names the first such file. It has no full stop, so that the caller can add the
+    remedy. Return None if no source file has changed.
     """
     now = begun.model_copy(update={"inputs": dict(inputs)})
     for difference in begun.differences_from(now):
@@ -198,8 +198,9 @@ def tools_of(trials: Sequence[Trial]) -> dict[str, Tool]:
 def ask_idle(opened: Lab, trials: Sequence[Trial]) -> str:
     """Set the state of idle CPUs as the trials request, and return the state.
 
-    If some trials request `polling` and other trials request `system`, return `both`. If the state
-    `polling` cannot be set, return `system`.
+    The state is `polling` if idle CPUs are kept out of sleep states, and `system` if the system
+    decides whether they sleep. If some trials request `polling` and other trials request `system`,
+    return `both`. If the state `polling` cannot be set, return `system`.
     """
     asked = {trial.cell.idle for trial in trials}
     if "polling" in asked:
@@ -287,9 +288,9 @@ In measurements, a request took 102 bytes in k6's gzipped samples, and 39 bytes 
 requests.
 """
 BYTES_A_TRIAL = 2 * 2**20
-"""Upper estimate of the size of a trial's files that do not contain requests, in bytes.
+"""Upper estimate of the size of those files of a trial that do not contain requests, in bytes.
 
-In measurements, these files took up to 1 MiB.
+In measurements, these files together took up to 1 MiB.
 """
 SPARE_BYTES = 256 * 2**20
 TEMPORARY_BYTES = 64 * 2**20

@@ -58,8 +58,8 @@ def profiles_left(run: RunFolder, campaign: Campaign) -> list[Profile]:
 def obstacle(*, of_hosts: bool) -> str | None:
     """Return a sentence that says why servers cannot be profiled; None if they can be profiled.
 
-    `of_hosts` is True for a run on several hosts. For such a run, return None, because only a start
-    of perf on the server's host can show whether that host permits profiles.
+    `of_hosts` is True for a run on several hosts. For such a run, always return None, because only
+    a start of perf on the server's host can show whether that host permits profiles.
     """
     why = None if of_hosts else refusal()
     return None if why is None else f"{NOT_PROFILED}: {why}"

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from runner.console import TrialProgress
 
 NEW_IS_FINE = {Condition.TOOL, Condition.BINARY, Condition.IMAGE}
-"""Conditions that may be missing from the manifest of a run that is resumed.
+"""Conditions of a run (tools, binaries, images) that its manifest may lack when the run resumes.
 
-If such a condition is known now, but was unknown when the run began, the run can still be resumed.
-But if the condition was known when the run began, and has changed, the run cannot be resumed.
+If the manifest lacks such a condition, the run can be resumed, although the condition is known now.
+But if the manifest contains the condition, and it has changed, the run cannot be resumed.
 """
 
 
@@ -33,7 +33,7 @@ def cannot_go_on(why: str) -> LabError:
     return LabError(f"The run cannot be resumed: {why}. Start a new run.")
 
 
-# --- remaining trials -----------------------------------------------------------------------------
+# --- find the trials that an interrupted run still needs ------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,9 @@ def _unfinished(
             [name for name in states if name.split(".a")[0] == trial.trial_id] for trial in unit
         ]
         begun = max(sum(states[name] != "planned" for name in attempts) for attempts in names)
-        # If all trials of the session ended in an attempt, the session needs no further attempt,
-        # unless this attempt was disturbed and the campaign allows a further attempt.
+        # An attempt is complete if each trial of the session was sealed in it, or failed in it. The
+        # session needs no further attempt if a complete attempt was not disturbed, or if it was the
+        # last attempt that the campaign allows.
         for attempt in range(1, begun + 1):
             tried = [next_attempt(trial, attempt).trial_id for trial in unit]
             ended = all(states.get(name) in ("sealed", "failed") for name in tried)
@@ -115,7 +116,7 @@ def _unfinished(
     return left
 
 
-# --- under the same conditions --------------------------------------------------------------------
+# --- check that machines, tools and servers are those with which the run began --------------------
 
 
 def require_same_setting(begun: Manifest, setting: Setting) -> None:
@@ -183,7 +184,7 @@ def _noun(difference: Difference) -> str:
     return difference.what
 
 
-# --- measuring ------------------------------------------------------------------------------------
+# --- measure the trials that remain ---------------------------------------------------------------
 
 
 def measure_remaining(
@@ -209,7 +210,8 @@ def measure_remaining(
 def _break_up(run: RunFolder, rest: Rest) -> None:
     """Mark the sealed trials of unfinished sessions as interrupted.
 
-    The trials of a session count only together, so the whole session is repeated.
+    The trials of a session count only together, so the whole session is repeated, and the sealed
+    trials of its earlier attempts must not count.
     """
     error = "its session was interrupted"
     for trial in rest.trials:

@@ -21,9 +21,9 @@ from runner.store import RunFolder
 
 
 def _half_width(until: str) -> float | None:
-    """Read a half-width such as `5%`, and return it as 0.05; return None for `decided`.
+    """Read the option --until: a half-width of intervals such as `5%`, or the word `decided`.
 
-    Raise LabError for any other text.
+    Return 0.05 for `5%`, and None for `decided`. Raise LabError for any other text.
     """
     if until == "decided":
         return None
@@ -38,7 +38,7 @@ def _half_width(until: str) -> float | None:
 
 @dataclass(frozen=True)
 class Settled:
-    """The result of an interim look at a run's ratios."""
+    """The result of an interim look at a run's ratios, which is taken between two sessions."""
 
     loads: frozenset[str]
     """The loads that need no further session.
@@ -46,16 +46,16 @@ class Settled:
     A load is identified by the text that follows `sNN-` in the names of its sessions.
     """
     words: str
-    """Clause for the user that says how many loads need no further session.
+    """Text for the user that says how many loads need no further session.
 
-    The clause also says how wide the widest interval of a ratio under the other loads is.
+    If ratios of the other loads have intervals, the text also gives the widest of these intervals.
     """
 
 
 def settled(tables: Tables, until: str) -> Settled:
-    """Return the loads that need no further session (see `Stopping.until`).
+    """Return the loads that need no further session (see the docstring of `Stopping`).
 
-    A load without sessions is never settled.
+    A load whose trials are in no sessions is never settled.
     """
     width = _half_width(until)
     trials = sealed_trials(tables.trials).query("session != ''")
@@ -103,10 +103,12 @@ class Stopping:
     """The rules by which a run ends before its last session.
 
     The run ends after `budget_s` seconds, or when no load needs a further session. `until` says
-    when a load needs no further session. With `decided`, this is the case if every ratio of servers
-    under the load differs from 1, and every claim about the load is decided. With a half-width such
-    as `5%`, this is the case if no interval of the load's ratios has a greater half-width. If
-    `until` is empty, all sessions are run.
+    when a load needs no further session:
+
+    - `decided`: the interval of every ratio of servers under the load excludes 1, and every claim
+      about the load is decided;
+    - a half-width such as `5%`: no interval of the load's ratios has a greater half-width;
+    - empty: never, so that all sessions are run.
     """
 
     budget_s: float = math.inf

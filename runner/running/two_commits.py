@@ -1,4 +1,9 @@
-"""Check out and build two commits of a server, try them, and measure them side by side."""
+"""Check out and build two commits of a server, try them, and measure them side by side.
+
+Before the first session, the lab tries both commits: it starts each commit's server, warms the
+server up, and reads from this warm-up how many iterations per second the server reaches. From these
+rates, the lab chooses the sizes of the loads (see `_Tried` and `_whole`).
+"""
 
 from __future__ import annotations
 
@@ -55,39 +60,45 @@ NAME = "ab"
 CLOSED_SLICES = 6
 """Each server gets this many slices of the closed load in each session."""
 CLOSED_SLICE_S = 1.0
-"""A slice of the closed load lasts at most this long, in seconds.
+"""The lab makes a slice of the closed load so small that it lasts at most about this long.
 
-The difference between two neighbouring slices would be just as noisy if the slices were longer. So
-in the same total time, many short slices give a more exact result than few long slices
-(docs/decisions.md).
+The unit is seconds. Only the slices of a slow server last longer (see EACH). If slices were longer,
+the difference between two neighbouring slices would be just as noisy. So in the same total time,
+many short slices give a more exact result than few long slices (docs/decisions.md).
 """
 EACH = 10
-"""A slice has at least this many iterations per user.
+"""The lab chooses so few users that a slice has at least this many iterations per user.
 
 At the beginning and at the end of a slice, not all users are active. With fewer iterations, a large
-part of the slice would pass while not all users are active.
+part of the slice would pass while not all users are active. A slice has at least this many
+iterations in total, and a load has at least FEWEST_USERS users, so if a server is slow, there are
+fewer iterations per user. This is also possible if the command line gives the number of users.
 """
 TRIED_USERS = 10
-"""Number of users when a commit is tried. The results decide the sizes of the later loads."""
+"""Number of users of the warm-up that tries a commit, if the command line gives no number."""
 FEWEST_USERS = 2
 MOST_USERS = 40
 OPEN_SLICES = 2
 OPEN_SLICE_S = 1.0
 LONGEST_OPEN_SLICE_S = 10.0
 OPEN_SESSIONS = LATER_LOOKS[0] + CONFIRMING
-"""The open load gets as many sessions as are needed to suspect a difference and to confirm it."""
+"""Number of sessions of the open load.
+
+The sessions before the first interim look can lead to a suspicion, and the others can confirm it.
+"""
 WARM_UP_S = 0.5
 SHARE = 0.5
 RATE_SHARE = 0.3
 """The open load's rate is at most this share of the rate that the slower commit can reach.
 
-The lab tries both commits before the first session, and measures this rate in the try. But if the
-user gives a rate, the open load has the user's rate.
+The lab measures the rate that a commit can reach when it tries both commits, before the first
+session. But if the user gives a rate, the open load has the user's rate.
 """
 DIGITS = (5.0, 2.0, 1.0)
-"""If the first try of a commit decides a load's size, the size begins with one of these digits.
+"""Digits with which the sizes that the lab chooses begin.
 
-There are only three digits, so that most runs of a server have loads of the same sizes.
+These sizes are the number of iterations in a slice of the closed load, and the rate of the open
+load. There are only three digits, so that most runs of a server have loads of the same sizes.
 """
 
 
@@ -176,7 +187,7 @@ def run_two_commits(asked: Asked, report: TrialProgress) -> TwoCommits:
 
 
 def _settled(tables: Tables, _until: str, *, rule: Rule) -> Settled:
-    """If the outcome is known, return all loads as settled; otherwise return no load as settled."""
+    """Return all loads as settled if the outcome of the comparison is known, otherwise no load."""
     rows = rows_of(tables, rule, ended=False)
     sessions = (name.partition("-")[2] for name in tables.trials["session"])
     known = frozenset(sessions) if is_known(rows) else frozenset[str]()
@@ -250,7 +261,7 @@ def _require_recipe(folder: Path, commit: Commit) -> None:
 def _campaign(
     asked: Asked, source: _Source, apis: Sequence[UserApi], script: Script | None
 ) -> Campaign:
-    """Return the campaign for the first tries of both commits, which has only the closed load."""
+    """Return the campaign with which `_try` tries both commits; it has only the closed load."""
     files: tuple[tuple[str, str], ...] = ()
     named = "GET " + asked.path
     if script is not None:
@@ -295,12 +306,16 @@ def _load(asked: Asked, form: Form, users: tuple[int, ...], share: float, slices
 
 @dataclass(frozen=True)
 class _Tried:
-    """The results of the first tries of both commits."""
+    """How fast the servers of both commits were when `_try` tried them, before the first session.
+
+    The lab chooses the sizes of the closed and the open load from these rates. The rates come from
+    the warm-up of a server.
+    """
 
     share: float
-    """Under the closed load, a quota limits a server to this share of its CPUs' time.
+    """In the sessions of the closed load, a quota limits a server to this share of its CPUs' time.
 
-    The share is 1 if no quota can be set.
+    The share is 1 if there is no quota, for example because no quota can be set.
     """
     on_share_rps: float
     """Iterations per second that the head commit reached with the quota `share`; 0 if unknown."""
@@ -312,9 +327,11 @@ class _Tried:
 def _try(
     opened: Lab, campaign: Campaign, source: _Source, script: Script | None, report: TrialProgress
 ) -> _Tried:
-    """Start both commits once, load each of them for a moment, and return the results.
+    """Start the server of each commit, warm it up, and return the rates that it reached.
 
-    Raise LabError if a commit cannot be started or loaded.
+    Both commits are tried without a quota. If the closed load has a quota, the head commit is then
+    tried once more, with this quota. If that fails, the closed load gets no quota. Raise LabError
+    if a commit cannot be started or loaded without a quota.
     """
     servers = campaign_servers(campaign)
     trials = plan_trials(campaign, servers)
@@ -359,9 +376,10 @@ def _try(
 
 
 def _whole(asked: Asked, closed: Campaign, tried: _Tried, stopping: Stopping) -> Campaign:
-    """Return the campaign with a closed and an open load, whose sizes follow from the first tries.
+    """Return the campaign with a closed and an open load, with sizes that follow from `tried`.
 
-    The closed load gets as many sessions as the time budget allows.
+    The closed load gets as many sessions as the time budget allows, but at least OPEN_SESSIONS, and
+    at most the last number of LATER_LOOKS. There is no open load if its rate would be 0.
     """
     servers = campaign_servers(closed)
     each = max(EACH, round_down(CLOSED_SLICE_S * tried.on_share_rps))

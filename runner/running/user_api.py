@@ -67,7 +67,7 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 TRUSTED = "SSL_CERT_FILE"
 """Environment variable that names the file of the certificates that OpenSSL and Go trust."""
 FINE = 3
-"""Number of requests with which the lab first checks that a server answers.
+"""Number of requests with which the lab checks that a user's server answers, before any load.
 
 The lab sends more requests only if one of these requests is not answered with 2xx.
 """
@@ -495,7 +495,7 @@ def _load(asked: Asked, repeats: int | None, written: Written | None, *, several
         form = Sweep(rates or (float(RATE_RPS),), each_s)
     modes: tuple[Mode, ...] = ("close",) if asked.close else ("keepalive",)
     repeats = repeats or (REPEATS if slices is None else SESSIONS)
-    # Without --vus, the warm-up of each trial decides how many users an open load may have.
+    # If --vus is not given, the warm-up of each trial decides how many users an open load may have.
     return Load(
         workload,
         repeats,
@@ -508,11 +508,12 @@ def _load(asked: Asked, repeats: int | None, written: Written | None, *, several
 
 
 def _search(text: str, asked: Asked, rates_rps: Sequence[float]) -> Bisections:
-    """Return a search for the highest rate at which the server meets an objective.
+    """Return a search for the highest rate at which the server meets the objective in `text`.
 
-    The search is between the two given rates. If no rates are given, the higher rate is MOST_RPS,
-    and the lower rate is the lowest rate at which a step contains enough requests to estimate the
-    objective's percentile. Raise LabError if the options do not fit a search.
+    The search is between the two given rates. If no rates are given, the higher rate is MOST_RPS.
+    The lower rate is then the lowest rate at which a step of the search, which is a trial, sends
+    enough requests to estimate the objective's percentile. Raise LabError if the options do not fit
+    a search.
     """
     objective = Objective.parse(text)
     if asked.iterations is not None:
@@ -627,10 +628,10 @@ def _has_changed(path: Path, digest: str | None) -> bool:
 
 
 def why_not_same(api: UserApi, run: RunFolder) -> str | None:
-    """Return the reason why a run of a user's API cannot be resumed.
+    """Return the reason why a run of a user's API cannot be resumed; None if there is no reason.
 
-    One possible reason is that the script, or the server's process, has changed since the run
-    began. Return None if nothing about the user's API prevents resuming the run.
+    There is a reason if the run compares two commits, if the script or a certificate has changed
+    since the run began, or if the process at the URL is unknown or is another process now.
     """
     if api.commit is not None:
         return (

@@ -21,7 +21,7 @@ SATURATED = 0.90
 CROWDED = 0.80
 """A generator that uses more than this share of its CPUs distorts its measurements.
 
-Hyperfoil's watchdog has the same limit.
+The watchdog of Hyperfoil, another load generator, has the same limit.
 """
 FULL_SECOND = 0.95
 """If a generator uses more than this share of its CPUs in some second, the generator may have
@@ -129,10 +129,12 @@ ROOM = 2.0
 The additional users are needed because response times rise under load.
 """
 MOSTLY = 0.5
-"""If the pool is exhausted in at least this share of the samples, the pool is the limit."""
+"""If the pool of connections to the database is exhausted in at least this share of the samples,
+the pool is the limit.
+"""
 CLEARLY_MORE = 2.0
-"""If database and generator fill the CPUs that they share, the database is the limit only if it
-used at least this many times the generator's CPU time.
+"""If database and generator together fill the CPUs that they share, the database is the limit only
+if it used at least this many times the generator's CPU time.
 """
 
 PREFIX = "evidence_"
@@ -140,7 +142,7 @@ PREFIX = "evidence_"
 
 @dataclass(frozen=True)
 class Evidence:
-    """The numbers from which the verdict is decided.
+    """The numbers of a trial from which the rules decide the trial's verdict.
 
     The server's CPU use is a share of the server's CPUs, and the generator's CPU use is a share of
     the generator's CPUs. The share is 1.0 if all of these CPUs were busy all the time. A group of
@@ -217,7 +219,7 @@ class Evidence:
     If this number is known, the field is None, and `server_share` contains the CPU use.
     """
     serial: Serial | None = None
-    """Evidence of a load with one connection, which sends one request after the other.
+    """Evidence of a load that sends one request at a time, because it has only one connection.
 
     None for any other load.
     """
@@ -271,10 +273,12 @@ class Evidence:
     def saturated(self) -> bool:
         """True if the server used up its CPUs or its quota.
 
-        If a quota throttled the server, the server used up this quota, except in two cases. The
-        lab's own quota has such short periods (10 ms) that it throttles even short bursts of CPU
-        use. And if the server shares a quota with the generator, the generator may have used it up.
-        In these two cases, throttling is ignored, and only the server's CPU use decides.
+        If a quota throttled the server, the server used up this quota. But there are two cases in
+        which throttling is ignored, and only the server's CPU use decides:
+
+        - The lab has set a quota. Its periods are so short (10 ms) that it throttles even short
+          bursts of CPU use.
+        - Server and generator share a quota. Then the generator may have used up the quota.
         """
         if (self.server_share or 0.0) >= SATURATED:
             return True
@@ -316,10 +320,11 @@ class Network:
 
 @dataclass(frozen=True)
 class Serial:
-    """A load with one request at a time.
+    """Evidence of a load that sends one request at a time.
 
-    No request waits for another request, so the rate is 1 / (the time of one cycle). A cycle lasts
-    from the start of a request to the start of the next request.
+    The next request starts only after the response to the previous request, so there is no queue. A
+    cycle lasts from the start of a request to the start of the next request. So the rate is
+    1 / (the time of one cycle).
     """
 
     cycle_us: float
@@ -358,7 +363,7 @@ class Wait:
 
     @property
     def alike(self) -> bool:
-        """True if generator and probe both waited, and both waited about equally long."""
+        """True if generator and probe waited about equally long, and both longer than APART_MS."""
         less_ms, more_ms = sorted((self.generator_ms, self.probe_ms))
         return less_ms > APART_MS[self.name] and more_ms <= ALIKE * less_ms
 
@@ -381,7 +386,7 @@ class Probing:
 
 @dataclass(frozen=True)
 class Users:
-    """The virtual users of an open load, and the numbers that show how busy they were."""
+    """Number of virtual users of an open load, and numbers that show how busy these users were."""
 
     count: int
     iteration_ms: float
@@ -444,7 +449,7 @@ class Verdict:
         return self.cause.limit
 
 
-# --- evidence as columns --------------------------------------------------------------------------
+# --- conversion of evidence to columns of trials.parquet, and back --------------------------------
 
 GROUPS: dict[str, type] = {
     "database": DatabaseEvidence,

@@ -29,14 +29,17 @@ class Limit(StrEnum):
     noun: str
     """Phrase that names the limit within a sentence, such as `the server`."""
     why_not: str
-    """Reason why rates or response times of a trial with this limit are not compared.
+    """Text that says why a rate or response time of a trial with this limit is not compared.
 
-    Pages show this text if a comparison requires another limit.
+    Pages show this text if a comparison requires that the trial has another limit.
     """
     meaning: str
     """Text that says what the rate or the response times of a trial with this limit mean."""
     remedy: str
-    """The change that would lift this limit, for a comparison that requires another limit."""
+    """The change that would lift this limit.
+
+    Pages name this change if a claim cannot be decided because a trial had this limit.
+    """
 
     def __new__(
         cls,

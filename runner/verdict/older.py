@@ -62,10 +62,10 @@ _NUMBERS_ALONE: dict[Limit, Cause] = {
     Limit.SERVER: Cause.SERVER_BUSY,
     Limit.GENERATOR: Cause.GENERATOR_BUSY,
 }
-"""The cause of a verdict whose stored reason names no rule, by the limit of the trial.
+"""The cause of a verdict whose stored reason consists of numbers only, by the limit of the trial.
 
-The reason of a verdict with one of these limits may consist of numbers only. The cause then follows
-from the limit.
+Such a reason contains no words that name a rule. Only the rules of these two causes stored such
+reasons, so the cause follows from the limit.
 """
 
 
@@ -83,9 +83,9 @@ class CauseInWords:
 
 
 def older_verdict(verdict: str, reason: str) -> CauseInWords:
-    """Return the cause that the stored `reason` names, and the words that name it.
+    """Return the cause that a stored `reason` names, and the words in which the reason names it.
 
-    A cause is considered only if the stored `verdict` is the verdict of the cause's limit.
+    A cause is considered only if its limit has the code `verdict`, which the run stored, too.
     """
     rule, colon, numbers = reason.partition(": ")
     words = rule if colon and numbers else reason

@@ -35,7 +35,8 @@ def reason(verdict: Verdict) -> str:
 def rule_words(cause: Cause, evidence: Evidence) -> str:
     """Return a text that describes the rule that decided the verdict of a trial.
 
-    The text is empty if the numbers in the sentence of `reason` already make the rule clear.
+    `reason` puts this text before the numbers of the evidence. The text is empty if these numbers
+    already make the rule clear.
     """
     if cause in _FIXED:
         return _FIXED[cause]
@@ -60,7 +61,10 @@ def takers(stolen_share: float, others_share: float) -> str:
 
 
 def _much(stolen_share: float, others_share: float) -> dict[str, float]:
-    """Return the large shares of CPU time that the hypervisor or other programs took, by name."""
+    """Return the shares of CPU time that the hypervisor and other programs took, by name.
+
+    Only large shares are returned, so the result may be empty.
+    """
     much = {}
     if stolen_share >= STOLEN:
         much["the hypervisor"] = stolen_share
@@ -69,7 +73,7 @@ def _much(stolen_share: float, others_share: float) -> dict[str, float]:
     return much
 
 
-# --- the rules ------------------------------------------------------------------------------------
+# --- texts of the rules: first those that contain numbers of the evidence -------------------------
 
 
 def _requests_failed(evidence: Evidence) -> str:
@@ -193,7 +197,7 @@ _FIXED: dict[Cause, str] = {
     ),
     Cause.NEITHER_SIDE_BUSY: "neither side was busy",
 }
-"""The text for each rule whose text contains no number.
+"""The texts of the rules whose texts contain no number, by cause.
 
 `rule_words` explains why some texts are empty.
 """

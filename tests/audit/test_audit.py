@@ -45,7 +45,7 @@ def only(rows: pd.DataFrame, check: str) -> str:
     return finding.says
 
 
-# --- planted errors -------------------------------------------------------------------------------
+# --- tables with planted errors -------------------------------------------------------------------
 
 
 def test_a_sound_table_is_silent() -> None:
@@ -76,7 +76,8 @@ def test_a_sound_table_is_silent() -> None:
         ({"requests": 152_000}, COUNTS, "suspicious"),
         ({"cpu_pct": 112}, COUNTS, "impossible"),
         ({"rps": -1}, "missing values", "suspicious"),
-        # suspicious but not impossible: a few slow requests may raise the mean above p99
+        # A mean above p99 is suspicious but not impossible, because a few slow requests may raise
+        # the mean.
         ({"p99_ms": 6.9}, TIMES, "suspicious"),
         ({"p99_ms": sound()["mean_ms"][5]}, TIMES, "suspicious"),
         ({"stdev_ms": 80}, TIMES, "impossible"),  # times from 0 to max_ms cannot vary so much
@@ -130,9 +131,9 @@ def test_one_number_that_stands_in_for_another_is_said_once() -> None:
 
 
 def test_a_plateau_of_different_programs_is_found() -> None:
-    """If 40 rates rise smoothly, no plateau is found.
+    """A plateau is found if, of 40 programs, the twelve fastest have nearly the same rate.
 
-    If the twelve highest rates lie within 1 %, they are found as a plateau.
+    These twelve rates lie within 1 %. If all 40 rates rise smoothly instead, no plateau is found.
     """
     rates = np.sort(np.random.default_rng(1).lognormal(10, 0.5, 40))
     smooth = {"framework": [f"f{i}" for i in range(40)], "rps": rates.copy(), "connections": 100}
@@ -197,7 +198,7 @@ def test_equal_rows_and_old_ones() -> None:
     assert kinds == [("duplicates", "suspicious", "f2"), ("duplicates", "worth knowing", "")]
 
 
-# --- formats --------------------------------------------------------------------------------------
+# --- formats of files that the audit reads --------------------------------------------------------
 
 TECHEMPOWER = {
     "rawData": {
@@ -435,7 +436,7 @@ def test_times_with_units(text: str) -> None:
     assert value_of("mean_ms", text) == pytest.approx(1.71)
 
 
-# --- our own trials -------------------------------------------------------------------------------
+# --- trials that the lab measured -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("run", ["sample", "all", "seeds", "engines"])
@@ -447,9 +448,9 @@ def test_the_laws_are_kept_by_the_committed_runs(run: str) -> None:
 
 
 def test_the_tolerance_of_a_quota_is_two_of_its_periods_in_a_slice() -> None:
-    """A server that exceeds its quota is no finding if the excess is small.
+    """If a server exceeds its CPU quota only a little, there is no finding.
 
-    In each slice, the audit tolerates an excess of the CPU time of two periods of the quota. The
+    In each slice, the audit tolerates that a server uses the quota of two periods too much. The
     periods last 10 ms, and the slices of this trial last about one second, so the tolerance is
     2 %. A server with a quota of half a core may therefore use 51 % of a core.
     """
@@ -546,7 +547,7 @@ def test_ten_megabytes_take_seconds() -> None:
 
     The limit is relative so that it does not depend on the speed of the machine. The test parses
     the JSON eight times in a row, and the audit may take nine times as long as these eight times
-    together (8 x 9 = 72). In practice the audit takes only four to six times as long as them.
+    together (8 x 9 = 72). In practice it takes only four to six times as long as these eight times.
     """
     entries = TECHEMPOWER["rawData"]["json"]["gemini"][1:] * 6  # type: ignore[index]
     data = {
@@ -563,7 +564,7 @@ def test_ten_megabytes_take_seconds() -> None:
     assert took_s < 9 * (before_s + after_s) / 2
 
 
-# --- the page -------------------------------------------------------------------------------------
+# --- the page about an audit ----------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Tests of auditing files in many forms: files with several documents, long lists of requests,
+"""Tests of auditing files in many forms: files with several JSON documents, long lists of requests,
 different encodings, and spreadsheets.
 """
 
@@ -32,7 +32,7 @@ VEGETA = {
     "status_codes": {"200": 3000},
 }
 
-# --- several documents in a file ------------------------------------------------------------------
+# --- several JSON documents in a file -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("between", ["", "\n", "\n\n  ", "\n\x1e"])
@@ -81,7 +81,7 @@ def test_single_requests_are_refused_with_advice(line: dict[str, object], advice
         parse("\n".join([json.dumps(line)] * 3).encode(), "x")
 
 
-# --- texts ----------------------------------------------------------------------------------------
+# --- reports as text ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_two_columns_of_times_with_one_content_are_found() -> None:
     ]
 
 
-# --- lists of requests ----------------------------------------------------------------------------
+# --- lists of single requests, as JMeter writes them ----------------------------------------------
 
 COUNT = 30_000
 HEAD = "timeStamp,elapsed,label,responseCode,success,bytes,allThreads"
@@ -168,7 +168,7 @@ HEAD = "timeStamp,elapsed,label,responseCode,success,bytes,allThreads"
 
 @pytest.fixture
 def requests_ms() -> list[int]:
-    """Return response times in ms.
+    """Return the response times of the requests in `jtl`, in ms.
 
     Of every 100 response times, one is at least 70 s. The audit rounds such long response times
     before it counts them.
@@ -236,7 +236,7 @@ def test_requests_with_dates_have_a_duration() -> None:
     assert row["duration_s"] == pytest.approx(4.1)
 
 
-# --- what to fix ----------------------------------------------------------------------------------
+# --- the page's tables of what to fix -------------------------------------------------------------
 
 
 def test_each_subject_has_a_table_of_what_to_fix() -> None:

@@ -146,10 +146,11 @@ FAULTS = {
         9.0,
     ),
 }
-"""For each fault: the law that the fault breaks, a function, and the smallest and the largest size
-of the fault.
+"""Faults that are planted in a correct row, by what is wrong with the row.
 
-The function takes a correct row and the size of the fault. It returns the columns to change.
+For each fault there are the law that it breaks, a function, and the smallest and the largest size
+of the fault. The function takes a correct row and the size of the fault. It returns the columns to
+change, with their new values.
 """
 
 
@@ -160,8 +161,8 @@ def test_a_planted_fault_is_found(name: str, loads: list[Load], part: float) -> 
     law, changed, least, most = FAULTS[name]
     size = least * (most / least) ** part
     row = loads[0].row(4)
-    # In a load with few requests, connections are idle while the last requests are answered. So a
-    # few idle connections are no fault there, and the test skips such loads.
+    # If a load has few requests per connection, some connections are idle while the last requests
+    # are answered. This is no fault, so the test skips such loads.
     if "idle" in name:
         assume(row["requests"] / size >= 100 * row["connections"])
     rows = rows_of(loads, 4, **changed(row, size))
@@ -240,11 +241,12 @@ H2 = [
 
 
 def test_streams_of_http_2_are_a_remark_with_the_depth_that_explains_them() -> None:
-    """If a table has more concurrent requests than connections, but HTTP/2 may explain this, the
-    audit makes a remark, and reports no contradiction.
+    """More concurrent requests than connections are no contradiction if HTTP/2 may explain them.
 
-    1,000,000 requests/s of 25.6 ms each are 25,600 requests under way. On 256 connections, this is
-    a depth of 100 streams per connection, which the remark must name.
+    Instead the audit makes a remark of the severity "worth knowing".
+
+    In this table, 1,000,000 requests/s of 25.6 ms each are 25,600 concurrent requests. On 256
+    connections, this is a depth of 100 streams per connection, which the remark must name.
     """
     rows = parse(json.dumps(H2).encode(), "json-h2-256.json")
     (found,) = said(rows, "Little's law")

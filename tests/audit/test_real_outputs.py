@@ -37,15 +37,15 @@ def sample(name: str) -> str:
     return (SAMPLES / "audit" / name).read_text()
 
 
-# --- oha ------------------------------------------------------------------------------------------
+# --- reports of oha -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("unit", ["us", "min", "hour"])
 def test_oha_s_times_are_read_in_every_unit(unit: str) -> None:
-    """Times that oha prints in us, minutes or hours are read as the times of the same load.
+    """The times in a report of oha are read correctly, in whatever unit oha prints them.
 
-    The load has five connections. The reference server answers after 5 ms, so the rate must be
-    slightly below 1,000 requests/s.
+    Each of the three samples is about a load of five connections on the reference server, which
+    answers after 5 ms. So the rate must be slightly below 1,000 requests/s.
     """
     (row,) = read(sample(f"oha-{unit}.txt")).to_dict("records")
     half_ms = {"us": 0.00000005, "min": 3.0, "hour": 180.0}[unit]
@@ -86,7 +86,7 @@ def test_waiting_that_oha_counted_is_named_as_a_reason() -> None:
     assert grave(read(sample("oha-over.txt"), connections=2)) == []
 
 
-# --- loads that failed ----------------------------------------------------------------------------
+# --- reports about loads that failed --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", FAULTY, ids=lambda path: path.name)
@@ -141,7 +141,7 @@ def test_broken_connections_are_not_among_the_requests_of_wrk() -> None:
     assert "54.5 %" in found.says
 
 
-# --- what a report does not say -------------------------------------------------------------------
+# --- reports that leave something out, or round it ------------------------------------------------
 
 BOMBARDIER = """Bombarding http://127.0.0.1:8080/ for 10s using 50 connection(s)
 Statistics        Avg      Stdev        Max
@@ -162,10 +162,11 @@ def test_a_rate_that_may_be_limited_leaves_connections_idle() -> None:
 
 
 def test_a_rate_of_few_samples_breaks_no_law() -> None:
-    """If there are few requests, a rate of bombardier that contradicts Little's law is no finding.
+    """A rate of bombardier that contradicts Little's law is no finding if there are few requests.
 
-    bombardier prints the mean of sampled rates. For 100 requests of 100 ms on one connection, it
-    may print 12.58 requests/s instead of 10. With 5,000 requests, this rate is a finding.
+    The reason is that bombardier prints the mean of sampled rates. For 100 requests of 100 ms on
+    one connection, it may print 12.58 requests/s instead of 10. With 5,000 requests, the audit
+    relies on the mean, so the same rate is a finding.
     """
     text = BOMBARDIER.replace("for 10s using 50", "with 100 request(s) using 1")
     text = text.replace("500.00 ", "12.58 ").replace("1.20ms", "100ms").replace("32.00ms", "1.21s")
@@ -175,9 +176,10 @@ def test_a_rate_of_few_samples_breaks_no_law() -> None:
 
 
 def test_the_last_request_of_each_connection_may_take_long() -> None:
-    """If each connection sends only one request, idle connections are no finding.
+    """If each connection sends only one request, it is no finding that connections are idle.
 
-    After its only request, each of the 40 connections is idle until the load ends.
+    After its only request, each of the 40 connections is idle until the load ends. With 4,000
+    connections for the same number of requests, far too few are in use, which is a finding.
     """
     text = sample("ab-one-each.txt")
     assert audit(read(text)).findings == ()
@@ -196,10 +198,11 @@ def test_times_in_whole_milliseconds_agree_by_chance() -> None:
 
 
 def test_times_that_hardly_vary_agree_by_rounding() -> None:
-    """If response times hardly vary, a p99 that equals the maximum is no finding.
+    """A p99 that equals the maximum is no finding if response times hardly vary.
 
-    With a median of 1.98 ms, p99 and maximum are both printed as 2.02 ms, because they have only
-    three digits. With a median of 1.50 ms, one column may be a copy of the other.
+    In the first report, the median is 1.98 ms. Then p99 and maximum may both be printed as 2.02 ms,
+    because they are rounded to three digits. In the second report, the median is 1.50 ms. Then one
+    column may be a copy of the other, which is a finding.
     """
     text = WRK_OUTPUT.replace("12.92ms", " 2.02ms").replace("1.80ms", "1.98ms")
     text = text.replace("4.00ms", "2.02ms").replace("2.20ms", "1.99ms").replace("2.50ms", "2.01ms")
@@ -231,7 +234,7 @@ def test_streams_of_oha_are_no_contradiction() -> None:
     assert grave(read(json.dumps(data), connections=10, depth=10)) == []
 
 
-# --- forms of reports -----------------------------------------------------------------------------
+# --- forms in which tools and people write reports ------------------------------------------------
 
 
 def _indented(text: str) -> str:
@@ -362,11 +365,12 @@ def test_a_loop_of_nighthawk_may_be_limited_by_its_rate(offered_rps: int, remark
 
 
 def test_workers_of_nighthawk_that_are_as_many_as_cpus_are_counted() -> None:
-    """With `--concurrency auto`, each of three workers offers 50 requests/s over two connections.
+    """The workers of Nighthawk are counted if its options do not state their number.
 
-    So the audit must read six connections and an offered rate of 150 requests/s. The report is one
-    of an older version of Nighthawk, which gives the lowest and the highest time only as the
-    percentiles 0 and 1.
+    With `--concurrency auto`, there are three workers here. Each of them offers 50 requests/s over
+    two connections, so the audit must read six connections and an offered rate of 150 requests/s.
+    The report is in the form of an older version of Nighthawk, which gives the lowest and the
+    highest time only as the percentiles 0 and 1.
     """
     report = json.loads(_nighthawk(50))
     report["options"] |= {"concurrency": "auto", "connections": 2}
@@ -433,9 +437,10 @@ def test_nighthawks_text_has_its_numbers() -> None:
 
 
 def _crank(latencies: dict[str, float], **job: object) -> dict[str, object]:
-    """Return the jobs of a report of crank about 10,000 requests/s over 100 connections.
+    """Return the jobs of a report of crank: the server, and a load of 10,000 requests/s.
 
-    The mean response time is 10 ms, so that Little's law holds.
+    `latencies` are the results about response times, in ms or us. The load has 100 connections, so
+    by Little's law their mean must be 10 ms. `job` contains further members of the load's job.
     """
     results = {"bombardier/rps/mean": 10_000, "bombardier/requests": 100_000}
     times = {f"bombardier/latency/{name}": value for name, value in latencies.items()}

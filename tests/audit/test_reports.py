@@ -396,7 +396,7 @@ OHA = {
 
 
 def test_errors_are_errors_wherever_a_tool_counts_them() -> None:
-    """Connection errors in oha's report count as errors; requests cut off at the end do not.
+    """In oha's report, connection errors count as errors, but requests cut off at the end do not.
 
     Of the 120 requests, 30 were refused and 30 were cut off when the load ended.
     """

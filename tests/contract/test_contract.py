@@ -187,7 +187,7 @@ def test_port_in_use_exits_1(built_server: Built, tmp_path: Path) -> None:
 
 def test_silent_server_fails_every_check() -> None:
     with socket.socket() as reserved:
-        # the port is bound but nobody listens, so that connections are refused
+        # The port is reserved, but no program listens on it. So the kernel refuses connections.
         reserved.bind(("127.0.0.1", 0))
         checks = check_contract("127.0.0.1", reserved.getsockname()[1], load_server("gin"), NONCE)
     assert checks and [check.name for check in checks if check.ok] == []

@@ -77,9 +77,9 @@ SECTIONS: dict[str, Callable[[Server, FaultyServer, MemoryDatabase], Rows]] = {
     "without database": lambda _s, _f, _d: rows_without_database(),
 }
 
-# For each section of the contract and each behaviour of the faulty server, the checks that must
-# find the behaviour. If the list is empty, the contract allows the behaviour, so all checks must
-# pass.
+# The keys are sections of the contract, and behaviours that the faulty server can have. The list of
+# a behaviour contains patterns of the names of the checks that must fail because of the behaviour.
+# If the list is empty, the contract allows the behaviour, so all checks must pass.
 FAULTS: dict[str, dict[str, list[str]]] = {
     "endpoints": {
         "wrong nonce": ["health"],
@@ -318,11 +318,11 @@ def run_whole() -> list[Check]:
 
 @pytest.fixture(scope="module")
 def outcomes() -> Iterable[dict[object, Future]]:
-    """Start all checks in several processes; yield their future results by name.
+    """Start all checks in several processes, and yield their future results as a dict.
 
-    The name "the whole contract" stands for the checks of the whole contract on a server without a
-    fault. All other names are the pairs of CASES. The checks at the end of CASES take longest, so
-    they are started first.
+    The key "the whole contract" has the checks of the whole contract on a server without a fault.
+    All other keys are the pairs of CASES, each with the checks of one section on a server with one
+    fault. The checks at the end of CASES take longest, so they are started first.
     """
     with ProcessPoolExecutor(AT_ONCE, get_context("fork")) as pool:
         whole = {"the whole contract": pool.submit(run_whole)}
@@ -383,7 +383,7 @@ def test_a_seed_repeats_the_random_bodies() -> None:
     assert all("seed 7, body " in detail for detail in first.values())
 
 
-# --- the check before every trial -----------------------------------------------------------------
+# --- quick_check, which is done before every trial ------------------------------------------------
 
 
 LOADED = (
@@ -461,8 +461,9 @@ def test_the_judge_agrees_with_the_cases_and_leaves_little_open() -> None:
         return judge(case.body) == case.expected or "open" in (judge(case.body), case.expected)
 
     assert [case.name for case in EXPERIMENTS if not agrees(case)] == []
-    # In a few cases `judge` says "open" although the contract decides: sums that differ from 100 by
-    # 0.01, numbers beyond the range of a double, half surrogate pairs, and a byte order mark.
+    # For a few kinds of bodies `judge` returns "open", although the contract decides some of these
+    # cases: a sum that differs from 100 by 0.01, a number beyond the range of a double, half a
+    # surrogate pair, and a byte order mark.
     assert sum(judge(case.body) == "open" for case in EXPERIMENTS if case.expected != "open") < 10
 
 

@@ -78,8 +78,8 @@ def test_too_many_endpoints_share_one_row(bare_lab, tmp_path):
     """If a script has more endpoints than the table may have rows, the rarest endpoints share one
     row.
 
-    The script requests 6,000 paths without identifiers. These are also more paths than the number
-    of different labels that the lab keeps for a load.
+    The script requests 6,000 different paths. The lab keeps fewer labels than this for a load, so
+    some paths already share one label before the table is made.
     """
     names = ["".join(letters) for letters in product(ascii_lowercase[:19], repeat=3)][:6000]
     lines = []

@@ -1,4 +1,7 @@
-"""The tables of an exported run, which has no raw files from which they could be rebuilt."""
+"""Tests of the tables of an exported run.
+
+Such a run has no raw files from which the tables could be rebuilt.
+"""
 
 import shutil
 from pathlib import Path
@@ -17,7 +20,7 @@ COMMITTED = Path(__file__).parents[2] / "data" / "engines"
 
 @pytest.fixture
 def exported(tmp_path: Path) -> RunFolder:
-    """Return a copy of a committed run."""
+    """Return a copy of data/engines, a run that was exported and committed."""
     return RunFolder(Path(shutil.copytree(COMMITTED, tmp_path / "engines")))
 
 

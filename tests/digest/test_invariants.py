@@ -133,7 +133,7 @@ def test_an_open_load_may_run_on_for_as_long_as_a_timer_is_late(completed, ok):
     assert broken(checks) == names([] if ok else [Invariant.ITERATIONS])
 
 
-# --- wrk ------------------------------------------------------------------------------------------
+# --- invariants of loads by wrk -------------------------------------------------------------------
 
 WRK_CELL = cell_of(workload="wrk-matrix", tool="wrk", connections=50, duration_s=1.0)
 HISTOGRAM = (np.array([1000.0]), np.array([1000]))
@@ -174,7 +174,7 @@ def test_wrk_is_held_against_the_servers_counts(mode, changes, counted, accepted
     assert broken(checks) == names(violated)
 
 
-# --- resources ------------------------------------------------------------------------------------
+# --- invariants of CPU use, samples and clock, and of the server's survival -----------------------
 
 
 def sampled(

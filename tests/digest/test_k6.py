@@ -129,8 +129,8 @@ def test_pairs_like_the_slow_reader(tmp_path: Path, name: str, mode: str, stock:
     assert points.iteration_max_ms == 500
     assert points.worst_residual_ms < 1e-9
     assert not points.lines_lost
-    # k6 sometimes opens a connection for a request but does not use it. The time that it took to
-    # open the connection is part of the latency all the same.
+    # k6 sometimes opens a connection for a request, but then does not use the connection. The time
+    # in which it was opened is part of the latency nevertheless.
     assert any(each.blocked < each.connecting for each in made)
 
 
@@ -319,7 +319,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     assert max(peaks) < 600 and peaks[1] - peaks[0] < 150
 
 
-# --- Little's law, against loads whose number of requests under way is known ----------------------
+# --- Little's law: loads in which the number of requests under way is known -----------------------
 
 
 def closed_loop(users, seconds, mean_ms, busy=1.0, seed=1):

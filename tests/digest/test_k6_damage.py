@@ -56,7 +56,7 @@ def _changed(at: int, *lines: str) -> list[str]:
 
 
 def _position(metric: str, after: int = 1000) -> int:
-    """Return the index of the first line with a point of `metric`; start looking at `after`."""
+    """Return the index of the first line, from the index `after` on, with a point of `metric`."""
     return next(
         i for i in range(after, len(LINES)) if f'"metric":"{metric}","type":"Point"' in LINES[i]
     )

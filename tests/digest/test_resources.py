@@ -68,7 +68,10 @@ def test_the_cpu_time_of_a_load_is_whole_whenever_the_sampler_ticks(phase_s, idl
 
 @pytest.mark.parametrize("phase_s", np.arange(0.0, 0.05, 0.007))
 def test_a_process_that_is_busy_at_both_sides_of_an_edge_has_one_cpu(phase_s):
-    """A generator uses a whole core from 0.03 s before its load to 0.03 s after it, and no more."""
+    """A generator uses a whole core from 0.03 s before its load until 0.03 s after it.
+
+    The CPU time within the load must be exactly one core.
+    """
     counter = counter_of(lambda t: np.clip(t, -0.03, 1.03), phase_s + np.arange(-0.5, 1.5, 0.05))
     window = Window(0, 1.0, -10_000_000, 1_010_000_000)
     for found in (
@@ -98,7 +101,10 @@ def test_a_server_may_begin_a_load_with_the_cpu_time_that_its_quota_saved(phase_
 
 
 def test_the_edges_of_an_older_run_are_interpolated():
-    """A run whose trials are sealed with interpolated edges keeps its numbers."""
+    """In older runs, the CPU time at the begin and at the end of a load was interpolated.
+
+    It still is for such runs, so that the numbers of their sealed trials stay the same.
+    """
     counter = counter_of(lambda t: np.clip(t, 0.0, 1.0), np.arange(-0.525, 1.5, 0.05))
     window = Window(0, 1.0, -10_000_000, 1_010_000_000)
     found = stitched({"server": counter}, [window], edges_continued=False)
@@ -107,9 +113,11 @@ def test_the_edges_of_an_older_run_are_interpolated():
 
 @pytest.mark.parametrize("phase_s", [0.002, 0.02, 0.045])
 def test_the_process_of_another_slice_counts_for_nothing(phase_s):
-    """The generator of each slice begins at 0 again, and the next one begins 60 ms after the last.
+    """The CPU time of one slice's generator must not count for another slice.
 
-    It uses the whole core between its start and its end, which are those of the load.
+    Each slice has a generator process of its own, whose CPU time begins at 0. The process starts
+    and ends with its slice, and uses a whole core meanwhile. The next slice begins 60 ms after the
+    end of the previous one.
     """
     starts_s = [0.0, 1.06, 2.12]
     windows = [Window(int(at * 1e9), 1.0, int(at * 1e9), int(at * 1e9) + 10**9) for at in starts_s]
@@ -126,7 +134,10 @@ def test_the_process_of_another_slice_counts_for_nothing(phase_s):
 
 
 def test_the_server_of_a_neighbouring_slice_does_not_lower_the_rate_beside_a_slice():
-    """A server that is loaded again after 60 ms has the CPU time of each slice, and no more."""
+    """The CPU time of a server in two slices is the sum over the slices, even if they are close.
+
+    The server uses 0.8 of a core in each slice of 1 s, and no CPU time in the 60 ms between them.
+    """
     windows = [Window(int(at * 1e9), 1.0, int(at * 1e9), int(at * 1e9) + 10**9) for at in (0, 1.06)]
 
     def used(t):

@@ -63,7 +63,10 @@ def test_the_table_of_the_published_size_is_that_of_its_run():
 
 
 def test_the_table_of_containers_is_that_of_its_run():
-    """The page has the ratios of axum in a container and as a process, as the report has them."""
+    """docs/committed-runs.md compares axum in a container with axum as a process.
+
+    The ratios on this page must be those that a report of the run shows.
+    """
     pairs = ratios.frame(tables_of("engines"))
     pairs = pairs[pairs["base"].eq("axum-process") & pairs["server"].eq("axum")]
     text = COMMITTED_RUNS.read_text()

@@ -54,10 +54,11 @@ def test_a_second_ctrl_c_does_not_interrupt_the_cleaning_up(tmp_path):
 
 
 def hit_again_and_again(root, hits, times=1):
-    """Send a run the first signal of `hits`, resume the run, send it the next signal, and so on.
+    """Interrupt a run by each signal of `hits`, and resume the run after each of them.
 
-    Each signal is sent in another trial, when the trial is in the state that `hits` names. After
-    the last signal, the run is resumed and must go on to its end.
+    `hits` contains pairs of a signal and a state. Each signal is sent during another trial, when
+    this trial is in the given state, and it is sent `times` times. After the last signal, the run
+    is resumed and must go on to its end.
     """
     blocks = [f"b{number:02}" for number in range(2, len(hits) + 2)]
     sealed = {}
@@ -203,10 +204,10 @@ class Repeating(Lab):
     campaign = CAMPAIGN.replace("attempts = 1\n", "")
 
     def assert_repeated(self, errors):
-        """Check that each trial from b02 on failed at first, and succeeded in a later attempt.
+        """Check that each trial from block 2 on failed at first, and succeeded in a later attempt.
 
-        `errors` contains one text for each of these trials. This text is the only reason for which
-        the first attempt at the trial may have failed.
+        `errors` contains one text for each of these trials. The first attempt at the trial must
+        have failed with an error that contains this text, and for no other reason.
         """
         said = self.ended(0)
         for number, error in enumerate(errors, start=2):
@@ -228,10 +229,10 @@ class Repeating(Lab):
     "server or generator are put on other CPUs", "the attempt is said to be disturbed, and repeated"
 )
 def test_what_disturbs_an_attempt_has_it_repeated(tmp_path):
-    """An attempt counts as disturbed, and is repeated, if the probe is stopped for a while, or if
+    """An attempt counts as disturbed, and is repeated, if the probe is paused for a while, or if
     the server or the generator moves to other CPUs.
 
-    A probe that was stopped would report waits that the server did not cause. A server on the
+    A probe that was paused reports waiting times that the server did not cause. A server on the
     generator's CPUs takes CPU time from the generator, and the other way round.
     """
     lab = Repeating(tmp_path, "load", repeats=5)

@@ -1,6 +1,6 @@
-"""Tests in which users' files are changed at random.
+"""Tests in which files that the lab reads are changed at random.
 
-A program that reads a changed file must return a result or raise a LabError. It must never raise
+If the lab reads a changed file, it must return a result or raise a LabError. It must never raise
 another exception, and never hang.
 """
 
@@ -186,8 +186,8 @@ def flipped(draw: st.DrawFn, path: Path) -> None:
         del content[draw(st.integers(0, len(content))) :]
     else:
         for _ in range(draw(st.integers(1, 4))):
-            # In half of the cases change the footer at the end of the Parquet file, which describes
-            # the rest of the file.
+            # In about half of the cases, change a byte near the end of the Parquet file. The footer
+            # is there, which describes the rest of the file.
             at = draw(
                 st.integers(0, len(content) - 1)
                 | st.integers(max(0, len(content) - 600), len(content) - 1)

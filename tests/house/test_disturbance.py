@@ -1,7 +1,7 @@
-"""Tests of how disturbed tests are treated.
+"""Tests of how pytest and `make test` treat tests of the lab that were disturbed.
 
-A failed test is called disturbed if the test measures something, and the hypervisor took CPU time
-away while the test ran. Disturbed tests are repeated more often than other failed tests.
+A failed test is called disturbed if it is marked `timed` or `load`, and the hypervisor took CPU
+time away while it ran. Disturbed tests are repeated more often than other failed tests.
 """
 
 import subprocess

@@ -17,7 +17,7 @@ FORBIDDEN = {
     "digest": {"docker", "psutil", "matplotlib", "seaborn"},
     "present": {"docker", "psutil"},
 }
-BASE = "frames"  # module of `present` that every room may import
+BASE = "frames"  # module of `present` that every room of `present` may import
 ROOMS = {
     "look": (),
     "statistics": (),

@@ -156,8 +156,8 @@ def test_times_of_an_unknown_zone_are_moved_to_the_load(bare_lab, tmp_path, hour
         for at_s, day in enumerate(days)
     ]
     run = imported(tmp_path, head + "".join(f"{columns}{row}\n" for row in rows))
-    # pidstat's times are whole seconds, so the alignment may be wrong by up to one second. The CPU
-    # use rises by 10 % per second, so the mean over the load is known only approximately.
+    # pidstat's times are whole seconds, so their alignment with k6's clock may be wrong by up to
+    # one second. The CPU use rises by 10 % per second, so its mean is known only approximately.
     assert 30 <= only_trial(run)["server_cpu_mean_pct"] <= 60
     assert f"taken as UTC{f'{hours:+g}'.replace('.75', ':45') if hours else ''}," in said(run)
 

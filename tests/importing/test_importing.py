@@ -189,10 +189,10 @@ def test_the_load_is_read_off_the_samples(bare_lab, path, model, users, rate_rps
 
 
 def planned(begins_s, path):
-    """Write a file like k6's, with an iteration for each element of `begins_s`; return the path.
+    """Write a file as k6 writes it; return its path.
 
-    `begins_s` contains the begin of each iteration, in seconds since the load began. An iteration
-    is one request of 1 ms.
+    The file has an iteration for each element of `begins_s`, which is the time at which the
+    iteration begins, in seconds since the load began. An iteration is one request of 1 ms.
     """
     lines = []
     for begin_s in begins_s:

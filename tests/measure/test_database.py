@@ -183,7 +183,7 @@ def test_a_missing_database_is_one_sentence(tmp_path, there):
         engine.database((0,), "", tmp_path / "database.log").__enter__()
 
 
-# --- in a campaign --------------------------------------------------------------------------------
+# --- campaigns that use a database ----------------------------------------------------------------
 
 
 @pytest.mark.timed

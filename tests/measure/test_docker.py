@@ -1,6 +1,6 @@
 """Tests with a real Docker engine: containers are hardened, and no container is left behind.
 
-Further tests stop the engine during a trial, or give a server too little memory.
+In further tests, the engine ends during a trial, or a server has too little memory.
 """
 
 import hashlib
@@ -333,7 +333,10 @@ def test_a_server_without_memory_fails_its_trial(root, ours):
 
 @pytest.fixture
 def engine(monkeypatch):
-    """Yield a function that starts a Docker engine for this test only, which the test may stop."""
+    """Yield a function that starts a Docker engine for this test only, and returns its process.
+
+    The test may end this process.
+    """
     # The folder is not in `tmp_path`, because the path of a socket can have only 107 bytes, and
     # `tmp_path` may be too long for that.
     home = Path(tempfile.mkdtemp(prefix="lab-engine-"))

@@ -218,7 +218,7 @@ def test_asking_for_real_time_leaves_this_process_as_it_was():
     ],
 )
 def test_hyper_threads_of_one_core_on_both_sides(fake, lists, cores, placement, said):
-    """If the server and the load have CPUs of the same core, a warning names these CPUs.
+    """If a CPU of the server and a CPU of the load share a core, a warning names these CPUs.
 
     CPUs that the lab may not use do not matter.
     """

@@ -80,9 +80,9 @@ def divided(fleet, tmp_path_factory):
 
 
 def counted(run, trial):
-    """Return a trial's folder, the requests that the server counted, and the stored measurement.
+    """Return a trial's folder, the number of the load's requests, and the stored measurement.
 
-    The number of requests is the server's count minus the number of the probe's requests.
+    The number is the server's count of requests, minus the number of the probe's requests.
     """
     folder = run.folder / "trials" / trial["trial_id"]
     record = json.loads((folder / "trial.json").read_text())["measurement"]

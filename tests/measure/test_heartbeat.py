@@ -36,7 +36,7 @@ class Clock:
 
 
 class Line:
-    """A channel to a fake station, which shows a sign of life only if a test says so."""
+    """A channel to a fake station. The station shows a sign of life only if a test says so."""
 
     complaint = b""
 
@@ -58,7 +58,10 @@ class Line:
 
 
 class World:
-    """Hosts that a Vigil watches by a clock that stands still between the steps of a test."""
+    """Some hosts, and a Vigil: the part of the runner that notices hosts that are silent.
+
+    The vigil uses a clock that stands still between the steps of a test.
+    """
 
     def __init__(self, *names):
         self.clock = Clock()
@@ -151,9 +154,9 @@ def test_a_host_whose_channel_the_runner_closes_is_not_lost():
 
 
 def test_a_runner_that_was_stopped_itself_blames_no_host():
-    """A runner that was stopped for 60 s must not declare a host lost at once.
+    """A runner that was paused for 60 s (by SIGSTOP, say) must not declare a host lost at once.
 
-    The reason is that signs of life may have arrived that the runner has not read yet.
+    During the pause, the host may have sent signs of life that the runner has not read yet.
     """
     world = World("server")
     world.pass_s(2)

@@ -403,7 +403,7 @@ def test_responses_in_one_stream_come_one_by_one():
     assert reader.pending == b""
 
 
-# --- the digest -----------------------------------------------------------------------------------
+# --- numbers that the digest computes from the probe's samples ------------------------------------
 
 PERIOD_NS = 25_000_000
 
@@ -472,7 +472,7 @@ def test_late_sending_differs_from_waiting_for_the_server():
     probes = samples(1, sent=sent, opened=0 * due, count=100)
     assert late(probes, 2.5) == pytest.approx(0.2, abs=0.01)
     assert late(probes, 1.0) == 0.0
-    assert late(probes, 5.0) == pytest.approx(0.6, abs=0.01)  # the probe stopped after 2.5 s
+    assert late(probes, 5.0) == pytest.approx(0.6, abs=0.01)  # 20 of 200 were late, 100 not sent
     assert late(probes, 0.2) == 0.0
     # If the server accepts no connection for half a second, the probe cannot send the requests that
     # are due meanwhile. This is not the probe's fault, so these requests do not count as sent late.

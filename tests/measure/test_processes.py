@@ -223,7 +223,7 @@ def test_server_and_generator_get_different_cpus():
             place(len(cpus))
 
 
-# --- idle CPUs ------------------------------------------------------------------------------------
+# --- keeping idle CPUs out of sleep states --------------------------------------------------------
 
 needs_device = pytest.mark.skipif(
     not os.access(idle.DEVICE, os.W_OK), reason="/dev/cpu_dma_latency may not be written"
@@ -252,7 +252,7 @@ def test_cpus_that_poll_enter_no_idle_state():
 
 
 def holders(pids):
-    """Return those of `pids` whose processes have the file /dev/cpu_dma_latency open.
+    """Return each pid of `pids` whose process has the file /dev/cpu_dma_latency open.
 
     It is no error if a process closes a file while this function reads the list of its open files.
     """

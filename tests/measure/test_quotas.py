@@ -206,7 +206,7 @@ def test_a_kernel_without_cgroup_namespaces_shows_all(tree):
     assert quota_in(tree).known
 
 
-# --- the digest -----------------------------------------------------------------------------------
+# --- metrics and verdicts that the digest derives from a quota ------------------------------------
 
 CELL = cell_of(server="own-api", workload="own-get", path="/", vus=4, iterations=100)
 SECONDS = np.array([0.0, 10.0])

@@ -128,7 +128,7 @@ def held(name, code, sampling, root):
     )
 
 
-# --- text of the kernel's files -------------------------------------------------------------------
+# --- reading files of the kernel: control groups, and files that stay open ------------------------
 
 VERSION_1 = b"nr_periods 1\nnr_throttled 1\nthrottled_time 4500000\n"
 WITHOUT_CPU = b"usage_usec 1234567\nuser_usec 1000000\nsystem_usec 234567\n"
@@ -169,7 +169,7 @@ def test_a_group_counts_time_throttling_memory_and_threads(
 
 
 def opened(path):
-    """Return the number of times that this process has opened the file at `path` and not closed it.
+    """Return the number of open file descriptors that this process has for the file at `path`.
 
     Other files are not counted, because other tests may open and close them meanwhile.
     """
@@ -271,7 +271,7 @@ def test_open_files_are_those_that_psutil_counts():
     assert open_files(leader.pid) is None
 
 
-# --- processes that come and go -------------------------------------------------------------------
+# --- processes that begin or end while they are sampled -------------------------------------------
 
 
 def test_an_ended_childs_cpu_stays_counted():

@@ -530,7 +530,7 @@ def test_what_a_server_took_is_read_on_its_host(tmp_path):
             1e9 * sum(seen.cpu_times()[:2]), abs=20_000_000
         )
         assert spent.voluntary_switches == seen.num_ctx_switches().voluntary
-        # half of a fault per page is enough, because some kernels map larger pages
+        # Half as many faults as pages of 4 KiB are enough, because some kernels map larger pages.
         assert spent.page_faults > 40 * 2**20 / 4096 / 2
         assert station.resident(worker.pid) == pytest.approx(seen.memory_info().rss, rel=0.05)
         worker.communicate(b"")

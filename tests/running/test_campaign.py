@@ -296,10 +296,10 @@ def test_a_settled_load_gets_no_further_session():
 def test_loads_are_settled_by_the_intervals_of_the_report():
     """A load is settled if the intervals of all its ratios in the report exclude 1.
 
-    In the sample, two loads are not settled. Under the static load, the interval of axum / gnet
-    includes 1. With one kept connection, the interval of axum / nginx includes 1. But the load with
-    100 kept connections is settled, because all its intervals exclude 1: for example, axum / gin is
-    1.74 [1.58–1.90].
+    In the run `sample`, 8 of 15 loads are settled. The load with 100 kept connections is one of
+    them, because all its intervals exclude 1: for example, axum / gin is 1.74 [1.58–1.90]. Two of
+    the other loads are the static load, because the interval of axum / gnet includes 1, and the
+    load with one kept connection, because the interval of axum / nginx includes 1.
     """
     tables = read_tables(find_run("sample"))
     found = settled(tables, "decided")
@@ -336,7 +336,7 @@ def test_a_budget_ends_the_run_and_says_how_to_go_on(budget_s, words):
     assert said[-1] == ends
 
 
-# --- a full table of tracked connections ----------------------------------------------------------
+# --- the kernel's table of tracked connections is full --------------------------------------------
 
 # The kernel's statistics file: numbers are hexadecimal, and each CPU has a row.
 STATISTICS = """entries  clashres found new drop early_drop

@@ -75,7 +75,7 @@ def test_every_variant_is_loaded_and_only_the_observers_that_it_has_cost_anythin
     assert not list(root.glob("data/runs/*"))
 
 
-# --- the command, which starts the benchmark ------------------------------------------------------
+# --- `bench overhead`, the command that starts the benchmark --------------------------------------
 
 
 def test_the_command_has_the_benchmarks_options(bench):

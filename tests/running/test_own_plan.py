@@ -73,7 +73,7 @@ def refusal(**asked):
     return said
 
 
-# --- the address of the server --------------------------------------------------------------------
+# --- URLs, folders and options that are refused ---------------------------------------------------
 
 ADDRESSES = {
     "http://127.0.0.1:1/": (
@@ -211,7 +211,7 @@ def test_a_campaign_comes_back_from_its_manifest(server):
     assert campaign_from_manifest(Manifest.of(json.loads(json.dumps(manifest)))) == campaign
 
 
-# --- scripts --------------------------------------------------------------------------------------
+# --- scripts that are refused or cause a warning --------------------------------------------------
 
 EMPTY = "export default function () {}"
 SCRIPTS = [
@@ -298,7 +298,7 @@ def test_ports_that_a_script_may_ask_are_in_the_plan_and_said(server, tmp_path):
     )
 
 
-# --- the first answers ----------------------------------------------------------------------------
+# --- the lab's first requests, which a server must answer -----------------------------------------
 
 
 def answering(*statuses):
@@ -395,7 +395,10 @@ def test_all_that_a_script_reads_is_known_wherever_it_lies(tmp_path):
 
 
 def at(port, address="127.0.0.1", host=""):
-    """Return a `Running` (a started server) of which the tests use only port, address and host."""
+    """Return a `Running`, which describes a started server.
+
+    The tests use only its port, address and host.
+    """
     return Running(1, port, lambda: None, lambda: None, address=address, host=host)
 
 
@@ -653,7 +656,7 @@ def test_runs_of_different_scripts_are_not_compared_as_one(api):
     assert conditions(a, a, trials, force=False) == ()
 
 
-# --- several servers ------------------------------------------------------------------------------
+# --- a run on several servers ---------------------------------------------------------------------
 
 
 def test_two_servers_are_compared_in_sessions(server, other):

@@ -185,9 +185,9 @@ FAULTS = {
     ],
     CLOSE: [("close-mode-keeps-alive", "7 close mode proven by accepted connections")],
 }
-"""For each trial, the faults that the test causes in the trial, one fault per repetition.
+"""For each trial of the fake lab, the faults that the test causes in it: one fault per block.
 
-Beside each fault is a part of the error message that the failed trial's record must contain.
+Each fault is followed by a part of the error message that the failed trial's record must contain.
 """
 
 

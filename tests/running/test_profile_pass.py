@@ -87,7 +87,7 @@ def test_profiles_beyond_the_budget_are_left(tmp_path, monkeypatch, fit, left, d
     assert said == tuple(expected)
 
 
-# --- in a lab in which servers and generators are scripts -----------------------------------------
+# --- runs of a lab in which servers and generators are scripts ------------------------------------
 
 LOAD = real_lab.load(
     "wrk-matrix", modes=["keepalive"], connections=4, duration_s=0.3, warmup_s=0.1, profile=True

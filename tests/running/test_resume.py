@@ -35,7 +35,8 @@ def without(run, trial_id):
 def copied(finished):
     """Yield a function that copies the finished run under another name; later remove the copies.
 
-    The function can also change the copy's run.json, and cut off the last trial.
+    The function can also change the copy's run.json. With `cut_off`, it removes the run's last
+    trial, as if the run had been interrupted before this trial.
     """
     made = []
 

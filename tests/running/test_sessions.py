@@ -68,7 +68,9 @@ def test_no_server_is_favoured_by_its_place(servers, slices):
 def test_each_server_follows_each_other_equally_often():
     """Each of four servers follows each of the other servers about equally often.
 
-    The order is that of a whole Williams square of four servers, forwards and backwards.
+    A Williams square is a list of orders in which each server directly follows each other server
+    equally often. Here the order is a whole Williams square of four servers, forwards and
+    backwards.
     """
     order = [name for name, _ in slice_order("abcd", 8, "seed")]
     followed = Counts((a, b) for a, b in pairwise(order) if a != b)
@@ -76,7 +78,7 @@ def test_each_server_follows_each_other_equally_often():
 
 
 def test_the_trials_of_a_session_stay_together(read_campaign):
-    three = read_campaign(CAMPAIGN.replace("fake", "gin"))  # gin is a server that exists
+    three = read_campaign(CAMPAIGN.replace("fake", "gin"))  # a campaign must name real servers
     units = by_session(plan_trials(three, campaign_servers(three)))
     assert [[trial.trial_id for trial in unit] for unit in units] == [
         [f"s0{block}-{name}-{CELL}" for name in ("gin", "gin-b")] for block in (1, 2, 3)
@@ -96,9 +98,10 @@ def test_iterations_are_shared_out_over_the_slices():
 
 
 def stitch(t_s, cpu_s, *slices, subject="server", **more):
-    """Stitch the slices of a subject's counters together.
+    """Return the counters of one program as if its slices followed each other without a pause.
 
-    Each of `slices` is a pair (begin, length), in seconds.
+    `t_s` are the times of the readings, and `cpu_s` the used CPU time, both in seconds. Each of
+    `slices` is a pair (begin, length), in seconds.
     """
     windows = [
         Window(round(begin * 1e9), length, round(begin * 1e9), round((begin + length) * 1e9))
@@ -136,7 +139,7 @@ def test_no_peak_spans_two_slices():
 
 
 def test_the_generators_of_two_slices_count_each_from_zero():
-    # In the second slice, which begins at 2 s, another process is the generator.
+    # The second slice begins at 2 s. Its generator is a new process, whose CPU time begins at 0.
     cpu_s = np.array([0.0, 0.4, 0.8, 0.0, 0.2, 0.4])
     found = stitch(
         np.array([0.0, 0.5, 1.0, 2.0, 2.5, 3.0]), cpu_s, (0, 1.0), (2, 1.0), subject="generator"
@@ -280,7 +283,10 @@ def fill_cpus(folder, trial, cores, begin_ns, end_ns):
     ],
 )
 def test_who_took_cpu_is_judged_by_slices_as_by_trials(session, workload, host_cpus, disturbed):
-    """Other programs that use two CPUs before, during and after the loads take their CPU time."""
+    """If other programs use two CPUs before, during and after a load, the trial is disturbed.
+
+    It is not disturbed if the machine has many more CPUs, or if the server is a user's API.
+    """
     folder, measured = session
     beside_ns = 200_000_000
     for trial, measurement in measured.items():

@@ -196,9 +196,9 @@ def test_the_lab_serves_the_notebooks_with_the_projects_kernel(tmp_path):
         assert {path.name for path in (real_lab.REPOSITORY / "notebooks").glob("*.ipynb")} <= names
         assert ask("api/kernelspecs")["default"] == "python3"
         ask("api/kernels", b'{"name": "python3"}')
-        # In every environment `python` is a symbolic link to an interpreter outside it. So the
-        # links are not resolved: only the path by which the kernel was started shows its
-        # environment.
+        # In every virtual environment, `python` is a symbolic link to an interpreter outside the
+        # environment. So only the path by which the kernel was started shows the kernel's
+        # environment, and the link is not resolved here.
         assert (
             Path(wait_for(kernel, 60)[0]).absolute().parent
             == Path(sys.executable).absolute().parent

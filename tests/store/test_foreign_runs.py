@@ -89,7 +89,7 @@ def test_the_record_of_a_trial_is_that_of_its_folder(lab, changes):
 
 
 def packed(folder, *records):
-    """Write records in the form of an exported run.
+    """Write records to the file trials.jsonl.xz of an exported run; return the file's path.
 
     Each record is given as the bytes of its line, or as a dict of the values in which it differs
     from a valid record.
@@ -239,7 +239,7 @@ HARMLESS = re.compile(
 
 
 def acts(page: bs4.BeautifulSoup) -> list[str]:
-    """Return everything in a page that could do more than show text."""
+    """Return all tags and attributes of a page that could do more than show text."""
     found = [
         tag.name for tag in page.find_all(["script", "iframe", "object", "embed", "base", "form"])
     ]

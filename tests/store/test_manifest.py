@@ -25,15 +25,16 @@ def stored(name):
 
 
 def differences(here, there):
-    """Return the differences of two manifests.
+    """Return the differences of two manifests as a dict.
 
-    The keys are the kind and the name of a difference, and the values are those of both manifests.
+    Each key is a pair of the kind and the name of a difference. Its value is a pair of the value in
+    the manifest `here` and the value in the manifest `there`.
     """
     found = Manifest.of(here).differences_from(Manifest.of(there))
     return {(each.condition, each.what): (each.here, each.there) for each in found}
 
 
-# --- read and written -----------------------------------------------------------------------------
+# --- manifests that are read and written again ----------------------------------------------------
 
 
 @pytest.mark.parametrize("name", COMMITTED)

@@ -103,7 +103,7 @@ def opened(
 ) -> Iterator[tuple[Any, list[str]]]:
     """Open a file in a window of `width` CSS pixels.
 
-    Yield the page, and a list to which the addresses that the page requests are added.
+    Yield the page and a list. Whenever the page requests an address, it is added to the list.
     """
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
     page = context.new_page()
@@ -128,12 +128,15 @@ def layout_faults(page: Any) -> list[str]:
 
 
 def foreign(asked: list[str]) -> list[str]:
-    """Return those of the requested addresses that are neither files nor data inside the page."""
+    """Return the requested addresses that are neither files nor data inside the page."""
     return [address for address in asked if not address.startswith(("file:", "data:"))]
 
 
 def axe_faults(page: Any) -> list[str]:
-    """Return a sentence for each element that breaks a rule of axe-core; all rules are checked."""
+    """Return a sentence for each element that breaks a rule of axe-core.
+
+    axe-core checks the accessibility of a page. All of its rules are checked.
+    """
     axe = pytest.importorskip(
         "axe_playwright_python.sync_playwright", reason="axe is not installed (make setup)"
     )
@@ -161,7 +164,7 @@ def sheets(pdf: bytes) -> int:
 
 
 def inks(pdf: bytes) -> set[str]:
-    """Return the colours with which a PDF fills shapes and letters."""
+    """Return the colours (such as `#00FF00`) with which a PDF fills shapes and letters."""
     found: set[str] = set()
     for stream in re.finditer(rb"stream\r?\n(.*?)\r?\nendstream", pdf, re.DOTALL):
         with contextlib.suppress(zlib.error):

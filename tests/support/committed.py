@@ -10,9 +10,11 @@ from runner.present.spikes.view import View, most_pronounced, survey, view
 
 
 def subjects_of(tables: Tables) -> dict[type, Any]:
-    """Return the subjects that figures of a run can show, by type.
+    """Return the values from which the figures of a run are drawn, by type.
 
-    The subject is None if the run has no subject of this type.
+    The function of a figure has one argument, its subject: the tables of the run, a trial that
+    compares generator and probe (`Case`), or the CPU use of a trial over time (`View`). `Case` is
+    None if the run has no closed load of k6, and `View` is None if the run has no trials.
     """
     spike = most_pronounced(survey(tables))
     return {

@@ -27,7 +27,7 @@ from runner.planning.catalog import load_server
 NONCE = "n0nce"
 POOL_SIZE = 5
 PATIENCE_S = 1.0
-"""How many seconds the server waits for its database at most; the contract allows up to 5 s."""
+"""The server waits at most this many seconds for its database. The contract allows 5 s."""
 ALL = ("health", "count", "fallback", "experiments", "md5", "devices", "stats", "devices-insert")
 DEVICES = [
     {

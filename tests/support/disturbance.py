@@ -28,8 +28,9 @@ DISTURBED = 9
 LAST = os.environ.get("ATTEMPT") == "last"
 """True if `make test` does not repeat the tests after this attempt."""
 STOLEN_PCT = 5.0
-"""If the hypervisor takes at least this share of the time of all CPUs, in percent, a verdict is
-`inconclusive` (runner/digest/verdict.py).
+"""A share of the time of all CPUs, in percent.
+
+If the hypervisor takes at least this share, a verdict is `inconclusive` (runner/digest/verdict.py).
 """
 QUIET_PCT, QUIET_S = 2.0, 3
 """A moment is quiet if the hypervisor took less than QUIET_PCT in each of the last QUIET_S seconds.
@@ -46,7 +47,10 @@ With fewer ticks, a single stolen tick would already be a large share.
 
 
 def stolen_pct(before: tuple[int, int], after: tuple[int, int]) -> float:
-    """Return the percentage of the CPUs' time that the hypervisor took between two readings."""
+    """Return the percentage of the CPUs' time that the hypervisor took between two readings.
+
+    A reading is a pair: the number of all clock ticks so far, and of stolen ticks so far.
+    """
     return 100 * (after[1] - before[1]) / max(1, after[0] - before[0])
 
 

@@ -105,7 +105,7 @@ def rebuilt(path: Path) -> Iterator[None]:
 
 
 def measured(record: dict[str, Any]) -> tuple[Trial, Measurement]:
-    """Return the trial and the measurement that a record contains."""
+    """Return the trial and the measurement that are stored in the trial's record (trial.json)."""
     trial = decode(Trial, record, "the trial", more=True)
     return trial, decode(Measurement, record["measurement"], "the measurement")
 

@@ -107,7 +107,8 @@ def changed(tables: Tables, rows: pd.Series | None = None, **values: Any) -> Tab
         closed = trials["load_model"].eq("closed")
         trials["throughput_rps"] = trials["throughput_rps"].mask(closed, trials["served_rps"])
     typed = trials.astype(tables.trials.dtypes)
-    return replace(tables, trials=typed.copy())  # a copy has few blocks, so adding columns is fast
+    # The copy has few blocks of memory, so pandas adds columns to it fast.
+    return replace(tables, trials=typed.copy())
 
 
 def of(tables: Tables, server: str = "", load: str = HUNDRED) -> pd.Series:
@@ -122,17 +123,18 @@ def of(tables: Tables, server: str = "", load: str = HUNDRED) -> pd.Series:
 def probed_case() -> Case:
     """Return the trial that the lab chooses from the run `probed` to compare generator and probe.
 
-    In this trial, the generator's response times exceed the probe's response times by more than in
-    every other trial.
+    It is the median trial of one cell: the cell in which the generator's response times exceed the
+    probe's response times by the largest factor.
     """
     return choose(tables_of("probed"))
 
 
 @lru_cache(maxsize=64)
 def chart_of(name: str, subject: Tables | Case | View) -> Chart:
-    """Return a chart from a cache, so that it is made only once for its text and its picture.
+    """Return the chart `name` of a subject, which is a run or one trial.
 
-    This is possible because charts are immutable. The cache compares subjects by identity.
+    The chart is kept in a cache, because both its text and its picture need it. This is possible
+    because charts are immutable. The cache compares subjects by identity.
     """
     return made(name, subject)
 

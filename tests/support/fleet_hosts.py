@@ -54,13 +54,15 @@ def run(*command: str) -> None:
 
 @dataclass
 class Machine:
-    """One host: its namespace, its address, and its engine."""
+    """One host: a network namespace with an address and a Docker engine."""
 
     name: str
     space: str
+    """Name of the host's network namespace."""
     address: str
     folder: Path
     switch: str
+    """Name of the network namespace that contains the bridge between the hosts."""
     cable: str
     """Name of the network device that is the cable's end in the namespace of the switch."""
 
@@ -137,7 +139,7 @@ class Machine:
 
     @contextlib.contextmanager
     def far_away(self, delay_s: float, loss: float) -> Iterator[None]:
-        """Replace the host's cable, until the context ends, by a cable that disturbs packets.
+        """Until the context ends, replace the host's cable by a cable that disturbs packets.
 
         The new cable delays each packet by `delay_s`, and loses the share `loss` of the packets, in
         both directions.
@@ -319,7 +321,11 @@ class Fleet:
         engine: str = "tcp",
         probe: str = "",
     ) -> str:
-        """Write a hosts file with these generators, and return its path."""
+        """Write a hosts file in `folder` with these generators, and return its path.
+
+        `engine` says how the lab reaches the hosts' engines: by `tcp` with certificates, by `ssh`,
+        or, with any other text, by a Unix socket.
+        """
         lines = []
         for name, machine in self.machines.items():
             ways = {

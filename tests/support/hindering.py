@@ -1,4 +1,4 @@
-"""Hinder a server of a running lab at known times: stop it, and later use its CPU."""
+"""Hinder a server of a running lab at known times: pause it, and later use its CPU."""
 
 import os
 import subprocess
@@ -17,7 +17,11 @@ SERVED_CPU_S = 0.3
 
 @dataclass(frozen=True)
 class Hindered:
-    """A time during which the server was hindered; begin and end are in seconds since the epoch."""
+    """A time during which the server was hindered; begin and end are in seconds since the epoch.
+
+    `kind` is `stopped` if the server was paused by SIGSTOP, and `busy` if another program used the
+    server's CPU.
+    """
 
     kind: str
     begin_s: float
@@ -25,10 +29,11 @@ class Hindered:
 
 
 class Hinderer(threading.Thread):
-    """A thread that stops the server `program` under load, and later lets another program use the
-    server's CPU.
+    """A thread that pauses the server `program` under load by SIGSTOP, and later lets another
+    program use the server's CPU.
 
-    `stop_at_s` and `busy_at_s` are in seconds since the server was first seen under load.
+    The pause begins at `stop_at_s` and lasts `stop_s`. The other program starts at `busy_at_s` and
+    runs for `busy_s`. Both beginnings are in seconds since the server was first seen under load.
     """
 
     def __init__(

@@ -1,4 +1,7 @@
-"""A lab whose campaign is interrupted while it runs, with methods that check what is left."""
+"""A lab whose campaign a test interrupts while it runs.
+
+Methods check that the campaign left nothing behind, and that its run can be resumed.
+"""
 
 import contextlib
 import json
@@ -20,7 +23,8 @@ PAUSED = ("start", "warm-up", "load")
 STATES = (*PAUSED, "digest", "between")
 """States of a trial in which a test can interrupt the campaign.
 
-In the state `between`, the trial has just ended.
+In the first three states, the fake server or the fake wrk waits. In the state `digest`, the lab
+digests the trial's raw files. In the state `between`, the trial has just been sealed.
 """
 
 
@@ -60,7 +64,7 @@ class Lab:
         self.groups = [Path(entry["path"]) for entry in self.ledger() if entry["kind"] == "cgroup"]
 
     def go(self, state: str = "", block: str = "") -> None:
-        """Let the paused program continue.
+        """Let the program continue that waits in the present state.
 
         If `state` is given, wait until a trial of `block` is in this state.
         """

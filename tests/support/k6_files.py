@@ -3,7 +3,7 @@
 It consists of the bytes that `k6 run --out json=FILE` would write. The order of the lines, the
 names, and the formats of numbers and times follow k6 1.8.1 (internal/output/json,
 lib/netext/httpext/tracer.go, internal/js/runner.go). The points of a request are consecutive lines.
-The points of an iteration follow those of its requests.
+The points of an iteration follow the points of its requests.
 """
 
 import functools
@@ -126,7 +126,7 @@ def request_lines(request: Request, *, stock: bool = False, failed_point: bool =
 def iteration_lines(
     end_ns: int, duration_ns: int, *, stock: bool = False, full: bool = True
 ) -> list[str]:
-    """Return the lines of an iteration, which follow those of its requests.
+    """Return the lines of an iteration; in a file, they follow the lines of its requests.
 
     With `full=False`, the iteration was interrupted. Then there are only the points for the numbers
     of bytes.

@@ -14,7 +14,7 @@ CLOSED = SAMPLES / "k6-v1-closed.json.gz"
 Each iteration is a GET of a different URL, a POST with the name `buy`, and 40 ms of sleep.
 """
 CSV = SAMPLES / "k6-v1-closed.csv.gz"
-"""The same load as CLOSED, in the file that `--out csv` wrote, with times in whole seconds."""
+"""The file that `--out csv` wrote for the same load as CLOSED. Its times are in whole seconds."""
 OPEN = SAMPLES / "k6-v2-open.json.gz"
 """An open load of 50 iterations/s for 4 s."""
 DROPPING = SAMPLES / "k6-v1-dropping.json.gz"

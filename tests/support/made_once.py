@@ -28,13 +28,13 @@ def filled_once(shared: Path, name: str, make: Callable[[Path], object]) -> Path
     While `make` runs, other processes that need the folder wait. Tests must not change its content.
     """
     folder = shared / name
-    if folder.exists():  # then it is complete, because it gets this name only when it is filled
+    if folder.exists():  # then it is complete: `make` fills it under another name
         return folder
     with (shared / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
             unfinished = shared / f"{name}.unfinished"
-            shutil.rmtree(unfinished, ignore_errors=True)  # a failed attempt may have left it
+            shutil.rmtree(unfinished, ignore_errors=True)  # from a call of `make` that failed
             unfinished.mkdir()
             make(unfinished)
             unfinished.rename(folder)

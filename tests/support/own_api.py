@@ -20,7 +20,10 @@ CLOSED = ("--vus", "4", "--iterations", "200")
 
 
 def free_port(address="127.0.0.1"):
-    """Return a port that is free at an address, below the ports of outgoing connections."""
+    """Return a port that is free at an address.
+
+    It is below 32,000, because the kernel usually takes higher ports for outgoing connections.
+    """
     # The search begins at a port that depends on the id of this process, because ports that an
     # earlier test process used may still be held by the kernel.
     for port in range(20_000 + os.getpid() * 37 % 5_000, 32_000):
@@ -87,7 +90,7 @@ class Held:
 
     @property
     def throttled(self):
-        """The kernel's counts for the group: periods, throttled periods, throttled seconds."""
+        """The kernel's numbers of periods and of throttled periods, and the throttled time in s."""
         lines = (self.folder / "cpu.stat").read_text().splitlines()
         counts = dict(line.split() for line in lines)
         if "throttled_time" in counts:

@@ -3,10 +3,10 @@
 Instead of starting `python -m MODULE` or `python -c CODE`, fork a process that has already imported
 the third-party modules of `bench`. This costs about 0.2 s of CPU time instead of 1.4 s.
 
-The fork imports the modules of `runner` by itself. Like a program that was really started, it has
-its own arguments, environment, folder, standard streams, dispositions of signals and parent, and
-its own session if this is asked for. Two things differ: the command in /proc/PID/cmdline and the
-number of BLAS threads are those of the preloaded process.
+The fork imports the modules of `runner` by itself. It has the same arguments, environment, folder,
+standard streams, dispositions of signals and parent as a program that was really started. If the
+caller asks for it, the fork also has a session of its own (setsid). Two things differ: the command
+in /proc/PID/cmdline and the number of BLAS threads are those of the preloaded process.
 
 The result of an import may depend on environment variables (except those in `FREE`), resource
 limits, CPUs and the control group. If these differ from those of the preloaded process, a real
@@ -63,7 +63,10 @@ FREE = {"BENCH_DATA", "BENCH_ROOT", "COLUMNS", "DOCKER_HOST", "JPY_PARENT_PID", 
 }
 """Environment variables that no module reads while it is imported."""
 ALONE = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
-"""Environment variables that keep imports from starting threads, which a fork would not have."""
+"""Environment variables that keep imports from starting threads.
+
+A fork has only one thread, so it would lack the others.
+"""
 WHILE_IMPORTED = {
     BENCH: ALONE,
     KERNEL: {**ALONE, "MPLBACKEND": "module://matplotlib_inline.backend_inline"},
@@ -103,7 +106,7 @@ def surroundings(env: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-# --- in the process of the tests ------------------------------------------------------------------
+# --- code that runs in the process of the tests ---------------------------------------------------
 
 
 class Popen(subprocess.Popen[Any]):
@@ -180,10 +183,11 @@ class Server:
         return surroundings(env) == self._surroundings
 
     def fork(self, request: Request, folder: os.PathLike[str] | str, streams: list[int]) -> int:
-        """Start a program as a child of this process; return its process id.
+        """Let the preloaded process fork a program; return the process id of the program.
 
-        Raise OSError if `folder` does not exist, and RuntimeError if the preloaded process has
-        several threads or has ended.
+        The program is then a child of the process of the tests, which calls this function. Raise
+        OSError if `folder` does not exist, and RuntimeError if the preloaded process has several
+        threads or has ended.
         """
         at = os.open(folder, os.O_PATH | os.O_DIRECTORY)
         try:
@@ -201,7 +205,7 @@ class Server:
 
 @contextlib.contextmanager
 def _adopting() -> Any:
-    """Let this process adopt descendants whose parent ends, until the context ends."""
+    """Until the context ends, let this process adopt its descendants whose own parent ends."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl")
@@ -211,7 +215,7 @@ def _adopting() -> Any:
         libc.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
-# --- in the preloaded process ---------------------------------------------------------------------
+# --- code that runs in the preloaded process and in its forks -------------------------------------
 
 
 def _preload(kind: str) -> None:
@@ -254,10 +258,11 @@ def _serve(kind: str, connection: socket.socket) -> Request:
 
 
 def _fork_orphan() -> bool:
-    """Fork twice; return True in the second fork, and False in this process.
+    """Fork a process that the process of the tests adopts.
 
-    The first fork ends at once. So the second fork loses its parent, and the process of the tests
-    adopts it.
+    Return True in this new process, and False in the preloaded process. The preloaded process forks
+    a first child. The first child forks the new process, and ends at once. So the new process loses
+    its parent, and the process of the tests adopts it.
     """
     between = os.fork()
     if between:

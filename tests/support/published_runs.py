@@ -21,7 +21,7 @@ def build(world: World | None = None, **shape: Any) -> Tables:
 
 
 def plain() -> Tables:
-    """Return the run of a world in which nothing is special.
+    """Return the run of the world in which all numbers are the usual ones.
 
     Tests share this run, and results about it are cached. A test with other claims or numbers must
     use `replace(plain())`, which is another object, so that no cached result is used.

@@ -1,10 +1,10 @@
 """A cable that delays and loses packets.
 
 The cable consists of two network devices in two namespaces, and this program between them. Run it
-as root by `python slow_cable.py SPACE DEVICE SPACE DEVICE DELAY_S LOSS`. A packet that enters one
-device leaves the other device DELAY_S later. The share LOSS of all packets is lost. The program
-prints `ready` when both devices exist, and the devices are removed when the program ends. `tc
-netem` is not used, because many kernels lack it.
+as root by `python slow_cable.py SPACE DEVICE SPACE DEVICE DELAY_S LOSS`. A packet that is sent
+through the device of one namespace arrives in the other namespace DELAY_S later. The share LOSS of
+all packets is lost. The program prints `ready` when both devices exist, and the devices are removed
+when the program ends. `tc netem` is not used, because many kernels lack it.
 """
 
 import contextlib
@@ -27,10 +27,11 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def device(space: str, name: str) -> int:
-    """Make a network device in a namespace.
+    """Make a network device in a namespace, and return a file descriptor of the device.
 
-    Return a file descriptor from which the packets that enter the device are read, and to which the
-    packets that leave it are written.
+    Reading from the descriptor returns a packet that a program in the namespace has sent through
+    the device. A packet that is written to the descriptor arrives in the namespace, as if the
+    device had received it from a network.
     """
     with (Path("/var/run/netns") / space).open("rb") as namespace:
         if LIBC.setns(namespace.fileno(), CLONE_NEWNET):
@@ -41,7 +42,10 @@ def device(space: str, name: str) -> int:
 
 
 def carry(ends: tuple[int, int], delay_s: float, loss: float) -> None:
-    """Carry packets in both directions, and never return."""
+    """Carry packets between the two devices, in both directions, and never return.
+
+    `ends` are the file descriptors of the devices.
+    """
     chance = random.Random(1)
     number = 0
     under_way: list[tuple[float, int, int, bytes]] = []

@@ -102,7 +102,11 @@ class Maker:
     def sampled(
         self, trial_id: str, ends_s: np.ndarray, cpu_pct: Mapping[str, Any], **columns: Any
     ) -> None:
-        """Add windows of 50 ms, which end at `ends_s`, with the CPU use of each subject."""
+        """Add rows to the table `resources`: the windows of 50 ms that end at `ends_s`, in seconds.
+
+        `cpu_pct` maps each sampled subject (`server`, `generator`, `host` and so on) to its CPU use
+        in each window, in % of a core.
+        """
         windows = len(ends_s)
 
         def of_all(values: Any) -> np.ndarray:
@@ -168,7 +172,10 @@ def latencies(median_ms: float, count: int) -> np.ndarray:
 
 
 def histogram(values_ms: np.ndarray, trial_id: str, second: np.ndarray | None) -> pd.DataFrame:
-    """Return latencies as rows of the table `latency`, counted in logarithmic buckets."""
+    """Count latencies in logarithmic buckets; return the counts as rows of the table `latency`.
+
+    If `second` has the second of each latency, each second of the load is counted separately.
+    """
     bucket = np.maximum(0, np.floor(np.log(values_ms * 1000) / np.log(1.01))).astype(np.int64)
     key = bucket if second is None else second * 100_000 + bucket
     keys, counts = np.unique(key, return_counts=True)

@@ -69,7 +69,7 @@ class Course:
         return np.random.default_rng(self.seed)
 
 
-# --- the CPU use of one load ----------------------------------------------------------------------
+# --- functions for the CPU use of one load, without a run -----------------------------------------
 
 
 def ends(count: int = WINDOWS) -> np.ndarray:
@@ -78,7 +78,7 @@ def ends(count: int = WINDOWS) -> np.ndarray:
 
 
 def samples(cpu_pct: Any) -> pd.DataFrame:
-    """Return the rows of a load in the table of resources."""
+    """Return rows of the table of resources, for a load with this CPU use in each window."""
     return pd.DataFrame(
         {"t_s": ends(len(cpu_pct)), "dt_s": WINDOW_S, "cpu_pct": np.asarray(cpu_pct, dtype=float)}
     )
@@ -89,7 +89,7 @@ def found_in(cpu_pct: Any) -> Track:
     return track(samples(cpu_pct), len(cpu_pct) * WINDOW_S)
 
 
-# --- a run ----------------------------------------------------------------------------------------
+# --- functions that write a run with spikes -------------------------------------------------------
 
 
 def windows(length_s: float) -> np.ndarray:
@@ -98,7 +98,10 @@ def windows(length_s: float) -> np.ndarray:
 
 
 def within(end: np.ndarray, begin_s: float, length_s: float) -> np.ndarray:
-    """Return the share of each window that lies in an interval."""
+    """Return the share of each window that lies in an interval.
+
+    `end` are the times at which the windows end. The interval begins at `begin_s`.
+    """
     shared = np.minimum(end, begin_s + length_s) - np.maximum(end - WINDOW_S, begin_s)
     return np.clip(shared, 0, None) / WINDOW_S
 

@@ -149,8 +149,8 @@ func main() {
 """
 """Source of a server in Go that speaks only HTTP/2.
 
-With CLIENT_CA, the server also speaks HTTP/1.1, but requires that clients have a certificate from
-this authority.
+If the environment variable CLIENT_CA names the certificate of an authority, the server also speaks
+HTTP/1.1, but requires that clients have a certificate from this authority.
 """
 
 

@@ -123,7 +123,7 @@ def stock_k6_p50_ms(folder: Path, url, costly):
     return json.loads(summary.read_text())["metrics"]["http_req_duration"]["med"]
 
 
-# --- closed loads ---------------------------------------------------------------------------------
+# --- rates of closed loads ------------------------------------------------------------------------
 
 
 def alone_rps(costly):
@@ -190,7 +190,7 @@ def test_the_rate_of_users_in_a_closed_load_is_that_of_wrk(root, alone, costly):
         assert row["verdict"] == "server-bound", row["verdict_reason"]
 
 
-# --- open loads -----------------------------------------------------------------------------------
+# --- response times of open loads -----------------------------------------------------------------
 
 
 @EACH
@@ -210,7 +210,7 @@ def test_the_median_of_an_open_load_is_that_of_stock_k6(root, tmp_path, costly):
         assert row["probe_hz"] == 0 and "no second witness" in row["verdict_reason"]
 
 
-# --- sessions -------------------------------------------------------------------------------------
+# --- ratios of two servers, measured in sessions --------------------------------------------------
 
 PAIRS_MS = {"half": (0.5, 1.0), "costly": (20.0, 40.0)}
 SLICE_S = {"half": 1, "costly": 3}
@@ -225,12 +225,12 @@ def known(found: Ratio, truth):
 
 @pytest.mark.parametrize("pair", PAIRS_MS)
 def test_a_ratio_of_costs_of_2_comes_back_on_a_quota(root, pair):
-    """Two servers that burn a known CPU time per request do work in the ratio of these times.
+    """A server that burns half the CPU time per request answers twice as many requests.
 
-    The kernel counts the CPU time of a process in /proc, too, from before to after each slice. The
-    CPU time that the sampler saw within the slices must be the same to 1 %. /proc also counts the
-    request that the server works on after the end of a slice, whose answer nobody waits for. So if
-    a request takes tens of milliseconds, the slices are longer.
+    The lab also reads the server's CPU time from /proc, before and after each slice. The CPU time
+    that the sampler saw within the slices must agree with this to 1 %. But /proc also counts the
+    last request, on which the server still works after the end of a slice. So if a request takes
+    tens of milliseconds, the slices are longer, so that this request matters less.
     """
     costs_ms = dict(zip(("cheap", "dear"), PAIRS_MS[pair], strict=True))
     loads = campaign(

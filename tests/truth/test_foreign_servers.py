@@ -98,7 +98,7 @@ class NodeLoad:
     of_k6: list
     """k6's requests of the load, each as time in ms, number of its connection, and client."""
     by_connection_of_probe: Counter
-    """Number of requests on each connection that was not k6's."""
+    """For each connection of a client other than k6, the number of requests on it."""
 
 
 def node(root, most, *arguments):
@@ -134,9 +134,10 @@ def test_the_mode_is_what_the_server_made_of_it(root, most, mode, iterations, co
         connections <= opened <= connections + 10 * (most == 10)
     )  # the last connection of each of the ten users may have fewer than ten requests
     assert (row["mode"], row["opened_pct"]) == (mode, pytest.approx(100 * opened / iterations))
-    # The server also closes the probe's connections after `most` requests, and knows how many it
-    # closed. The probe needs a new connection for its next request, unless it has a second one that
-    # is idle, or this request was its last. The first request opens a connection, too.
+    # The server also closes the probe's connections after `most` requests, and its list shows how
+    # many it closed. After such a closing, the probe opens a new connection for its next request,
+    # unless it has a second connection that is idle, or sends no further request. The probe's first
+    # request opens a connection, too.
     closed = sum(count == most for count in found.by_connection_of_probe.values())
     reopened = round(row["probe_reopened_pct"] / 100 * row["probe_requests"])
     if most == 1:

@@ -88,7 +88,10 @@ def base():
 
 @pytest.fixture(scope="module", params=real_lab.K6_SERIES)
 def recorded(request, base, tmp_path_factory):
-    """Return a folder with files of a real k6: JSON, CSV, and both forms of summary."""
+    """Return a folder with files of a real k6: JSON, CSV, and both forms of summary.
+
+    k6 writes one form with `--summary-export`, and the script's `handleSummary` writes the other.
+    """
     folder = tmp_path_factory.mktemp("k6")
     k6 = real_lab.k6_of(request.param)
     call = functools.partial(

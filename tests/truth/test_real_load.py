@@ -124,8 +124,8 @@ def test_k6_made_every_request(known):
 def test_the_measured_p90_is_not_wrks_back_filled_one(known):
     """If a server answers 99 % of the requests in 2 ms and 1 % in 200 ms, p90 must be a few ms.
 
-    The percentiles that wrk itself reports are higher, because wrk adds requests that were never
-    sent to its histogram (back-filling).
+    The percentiles that wrk itself reports are higher. The reason is back-filling: wrk also counts
+    latencies of requests that it never sent.
     """
     row = known.loc["b01-mixed-wrk-matrix-c10-keepalive"]
     assert row["latency_p90_ms"] < 10
@@ -177,7 +177,8 @@ class Stranger(BaseHTTPRequestHandler):
 def test_port_in_use_is_no_proof_of_readiness(tmp_path):
     """If another program answers on the server's port, the server does not count as ready.
 
-    The lab recognizes the other program because it does not know the nonce.
+    The other program does not know the nonce that the lab has given to the server. By this, the lab
+    recognizes the other program.
     """
     with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as stranger:
         threading.Thread(target=stranger.serve_forever, daemon=True).start()
@@ -239,7 +240,7 @@ def test_rows_are_the_answered_inserts(inserts):
     assert (k6["rows_inserted"] == k6["inserts"]).all()
     assert k6["rows_inserted"].tolist().count(2000) == 2
     assert (wrk["inserts"] > 100).all()
-    # When wrk stops, an insert may be under way on each of its 32 connections.
+    # When wrk ends its load, an insert may be under way on each of its 32 connections.
     assert (wrk["rows_inserted"] - wrk["inserts"]).between(0, 32).all()
 
 

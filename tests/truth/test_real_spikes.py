@@ -68,11 +68,11 @@ def lab(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def hindered(tmp_path_factory):
-    """Return the view of a trial whose server was stopped, and later shared its CPU with a busy
-    program.
+    """Return the view of a trial whose server was hindered twice, and the times of the hindrances.
 
-    Also return the begin and the end of the stop and of the shared time, in seconds after the first
-    request.
+    First the server was paused by SIGSTOP (`stopped`). Later, another program used the server's CPU
+    (`busy`). The times are a dict from these two words to (begin, end), in seconds after the begin
+    of the first request.
     """
     root = real_lab.make(tmp_path_factory.mktemp("hindered"))
     program = (real_lab.REPOSITORY / "servers" / "reference" / "build" / "server").resolve()

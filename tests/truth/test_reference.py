@@ -221,8 +221,9 @@ def test_a_known_ratio_comes_back_within_its_interval(trials, name, column):
 def test_the_server_is_the_limit_on_its_quota(trials):
     quiet = real_lab.is_quiet(trials)
     assert (trials.loc[quiet, "verdict"] == "server-bound").all(), trials["verdict_reason"].tolist()
-    # The kernel refills a quota of half a core by 50 ms every 100 ms. A server that was idle before
-    # a slice begins it with a full quota, so a slice may use one quota more than half of its time.
+    # Every 100 ms, the kernel allows a server with half a core to use 50 ms of CPU time. A server
+    # that was idle before a slice has not yet used its 50 ms when the slice begins. So in a slice
+    # it may use up to 50 ms more than half of the slice's duration.
     slices = trials["duration_s"] / trials["slices_kept"]
     assert (trials["server_cpu_mean_pct"] < 50 * (1 + 0.1 / slices)).all()
     assert (trials.loc[quiet, "server_cpu_mean_pct"] > 49.5).all()

@@ -55,7 +55,7 @@ SHORT_OF_USERS = (
 )
 
 VERDICTS = [
-    # Evidence about the lab's own instruments
+    # Trials whose evidence is about the lab's own instruments
     (
         evidence(offered_rps=20.0, unprobed=True),
         "offered",
@@ -80,7 +80,7 @@ VERDICTS = [
         "inconclusive",
         "too few for a second witness",
     ),
-    # Evidence about server, generator, database and machine
+    # Trials whose evidence is about server, generator, database and machine
     (
         evidence(server_share=0.95, generator_share=0.5, generator_peak_share=0.6),
         "server-bound",
@@ -203,7 +203,8 @@ VERDICTS = [
     ),
     (evidence(server_share=0.95, failed_share=0.4), "inconclusive", "40 % of the requests failed"),
     (evidence(server_share=0.95, failed_share=0.0005), "server-bound", "server used 95 %"),
-    # If many requests failed, the rate shows the limit of no side, even if one side was busy.
+    # If many requests failed, the rate does not show which side was the limit, even if one side was
+    # busy.
     (
         evidence(generator_share=0.95, failed_share=0.846),
         "inconclusive",
@@ -254,7 +255,7 @@ VERDICTS = [
     ),
     (evidence(waits=(Wait("p50", 0.4, 0.39),)), "inconclusive", "neither side was busy"),
     (evidence(waits=(Wait("p50", 12.0, 7.0),)), "inconclusive", "neither side was busy"),
-    # Evidence from waiting times, with generator and probe as two witnesses
+    # Trials whose evidence is the waiting times that generator and probe, two witnesses, measured
     (
         evidence(offered_rps=200.0, waits=LONGER),
         "inconclusive",
@@ -341,14 +342,14 @@ VERDICTS = [
         "offered",
         "server used 40 % of its CPUs, generator 20 % of its",
     ),
-    # Evidence about servers on a share of a core, and about loads with one request under way
+    # Trials of servers with a share of a core, and of loads with a single request under way
     (
         evidence(server_share=0.98, share=0.5, cores=0.5),
         "server-bound",
         "server used 98 % of its 0.5 of a core",
     ),
-    # In some periods, a burst used up the quota, and the server was held back. But on average the
-    # server used only 60 % of its share, so it was not at its limit.
+    # In some periods of the quota, the server used up the quota in a burst, and was held back. But
+    # on average it used only 60 % of its share, so it was not at its limit.
     (
         evidence(server_share=0.6, share=0.5, cores=0.5, throttled_share=0.3),
         "inconclusive",

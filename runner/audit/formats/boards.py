@@ -74,8 +74,8 @@ def arena_rows(data: Any, path: str = "") -> Iterator[JsonObject]:
     """Yield the rows of a file of HttpArena.
 
     A file of HttpArena contains a list of rows, the results of one framework, or an object with
-    several tests. `path` is the path of `data` within the file. This path becomes the name of the
-    test in each row that does not name its test itself.
+    several tests. `path` says where in the file `data` is: the keys that lead to it, separated by
+    slashes. If a row does not name its test, the row's path becomes the name of the test.
     """
     if isinstance(data, dict) and "rps" in data:
         yield {"test": path, **data}
@@ -140,9 +140,10 @@ LABELS = {
     "http_errors": "errors",
 }
 IN_US = 20.0
-"""If the median of all p50 is above this number, the times are in microseconds, as in older files.
+"""Number that shows the unit of the times in a file of web-frameworks.
 
-Otherwise the times are in seconds.
+If the median of all p50 in the file is above this number, the file's times are in microseconds, as
+in older files. Otherwise the times are in seconds.
 """
 
 

@@ -1,4 +1,4 @@
-"""All formats, in the order in which they are tried.
+"""All formats of files that can be audited, in the order in which they are tried.
 
 A format is recognized by the content of a file, not by the file's name.
 """

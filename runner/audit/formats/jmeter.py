@@ -17,7 +17,7 @@ from runner.model import LabError
 
 NEEDED = ("timeStamp", "elapsed", "label", "success")
 EXACT_MS = 2**16
-"""For response times below this, each millisecond has a counter of its own."""
+"""Response times below this number of ms are counted without being rounded."""
 DIGITS = 13
 """Response times of EXACT_MS or more are rounded down to this number of binary digits.
 
@@ -29,7 +29,7 @@ MOST_COUNTERS = 2_000_000
 There is a counter for each label, and for each different response time of a label.
 """
 LONGEST_NUMBER = 18
-"""A number with more digits than this is not read, because JMeter writes no such time."""
+"""A number with more digits than this is not read, because JMeter writes no such number."""
 
 
 def is_jmeter(header: Collection[str]) -> bool:

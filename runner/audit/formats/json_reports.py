@@ -23,7 +23,7 @@ NS = 1e-6
 US = 1e-3
 S = 1e3
 CLOSED = "use of closed network connection"
-"""Part of the message of Go's network library about a connection that the program itself closed."""
+"""Part of the error message of Go's network library if the program itself closed the connection."""
 CLOSED_OR_LIMITED = "closed or limited"
 """Load model of a report that does not say whether the tool limited the rate.
 
@@ -193,7 +193,7 @@ def fortio(data: JsonObject, source: str) -> Iterator[Row]:
 
 
 def nighthawk(data: JsonObject, source: str) -> Iterator[Row]:
-    """Yield a row for the global result of Nighthawk's JSON output."""
+    """Yield the row of Nighthawk's JSON output: the result `global`, which covers all workers."""
     options = dict_of(data.get("options"))
     results = dicts_of(data.get("results"))
     workers = _workers_of_nighthawk(options, results)
@@ -235,9 +235,9 @@ def nighthawk(data: JsonObject, source: str) -> Iterator[Row]:
 
 
 REACHED = 0.95
-"""A load of Nighthawk counts as open if it reached at least this share of the offered rate.
+"""A load of Nighthawk counts as open if its rate is at least this share of the offered rate.
 
-The offered rate then was the limit of the load, even if Nighthawk calls the load closed.
+Then the offered rate limited the load, even if Nighthawk calls the load closed.
 """
 NEAR = 0.001
 """A percentile of Nighthawk is used as one of our percentiles if the two differ by at most this.
@@ -250,9 +250,9 @@ def _workers_of_nighthawk(options: JsonObject, results: list[JsonObject]) -> flo
     """Return the number of Nighthawk's workers.
 
     The number is needed because the options name the connections and the rate of a single worker.
-    If there are several workers, the file has a result for each worker, and these results are
-    counted. If the file has no such results, the option `concurrency` is the number of workers. But
-    this option may be `auto` instead of a number. Then there is one worker.
+    If there are several workers, the file has a result for each of them, and the number of these
+    results is returned. If the file has no such results, the option `concurrency` is returned. If
+    this option is not a number either (it may be `auto`), 1 is returned.
     """
     found = sum(str(each.get("name")).startswith("worker_") for each in results)
     stated = as_number(options.get("concurrency"))
@@ -277,8 +277,9 @@ def _extremes(latency: JsonObject) -> Row:
 def nearest_percentiles(latency: JsonObject) -> Row:
     """Return our columns of percentiles from Nighthawk's statistic of latencies.
 
-    Nighthawk gives the percentiles at which its histogram has a step, such as 0.990625. So each of
-    our columns gets the nearest of these percentiles, if it is near enough (NEAR).
+    Nighthawk gives the percentiles at which its histogram has a step, such as 0.990625 instead of
+    0.99. So each of our columns gets the time of the nearest of Nighthawk's percentiles. If none
+    differs by at most NEAR, the column is left out.
     """
     known = [
         (as_number(each.get("percentile")), each.get("duration"))
@@ -408,11 +409,11 @@ def _gatling_row(stats: JsonObject, source: str) -> Row:
 
 
 CRANK_TOOLS = ("wrk", "bombardier", "h2load", "http")
-"""Load generators of crank. The name of each result begins with the name of the load generator.
+"""Load generators of crank. Their names are the prefixes of the names of crank's results.
 
 `http` is a prefix that several load generators share. A job may have results under the prefix
-`http` and also under the load generator's own prefix. The own prefix is preferred, so `http` comes
-last.
+`http` and also under the load generator's own prefix. `http` comes last, so that the results under
+the load generator's own prefix are preferred.
 """
 
 
@@ -455,13 +456,16 @@ def _tool_of_crank(results: JsonObject) -> str | None:
 
 
 def _crank_unit_ms(results: JsonObject, tool: str, metadata: list[JsonObject]) -> float:
-    """Return the unit of a job's latencies, in ms.
+    """Return the unit of the latencies in the results of a job of crank, in ms.
 
-    Older versions of crank give bombardier's latencies in microseconds, and newer versions in
-    milliseconds. The metadata of the job name the unit. If the metadata are missing, the mean is
-    compared with the mean in bombardier's own report, which is always in microseconds. If this
-    report is missing, too, the percentiles decide. Only newer versions of crank give percentiles.
-    So the unit is milliseconds if there are percentiles, and otherwise microseconds.
+    Only bombardier's latencies may have a unit other than milliseconds: older versions of crank
+    give them in microseconds. The first of these sources that exists shows the unit:
+
+    1. The job's metadata describe the mean latency, with its unit.
+    2. The results contain bombardier's own report, whose times are always in microseconds. If the
+       report has the same mean as the results, the results are in microseconds, too.
+    3. Only newer versions of crank give percentiles. So if the results have percentiles, they are
+       in milliseconds. Otherwise they are in microseconds.
     """
     if tool != "bombardier":
         return 1.0

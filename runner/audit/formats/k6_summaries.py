@@ -27,10 +27,11 @@ _QUANTILES = {f"p{percent}_ms": f"p({percent})" for percent in PRINTED_QUANTILES
 
 
 def rows_of_metrics(metrics: Metrics, source: str, duration_s: float = math.nan) -> Iterator[Row]:
-    """Yield a row for the requests, and a row for the iterations.
+    """Yield the rows of a summary of k6: one for its requests, and one for its iterations.
 
-    Each user runs one iteration at a time. So in the row of the iterations, the column
-    `connections` has the number of users.
+    If the summary has no iterations, yield only the row for the requests. Each user runs one
+    iteration at a time. So in the row for the iterations, the column `connections` has the number
+    of users.
     """
     shared = {
         "test": source,
@@ -68,9 +69,9 @@ def load_model(metrics: Metrics) -> str:
     """Return the load model that a summary shows: `open`, `closed` or `unknown`.
 
     Only an open load has dropped iterations. If there are no dropped iterations and the users were
-    always busy, the load is closed. Otherwise the load model is unknown. Users may have been idle
-    because the next iteration was not due yet (an open load), because they paused, or because they
-    were added step by step.
+    nearly always busy (BUSY), the load is closed. Otherwise the load model is unknown, because
+    there are several reasons why users can be idle: the next iteration is not due yet (in an open
+    load), they pause, or they are added step by step.
     """
     if "dropped_iterations" in metrics:
         return "open"
@@ -132,9 +133,9 @@ def _named_as_exported(values: JsonObject) -> JsonObject:
     return {re.sub(r"^p([\d.]+)$", r"p(\1)", str(name)): each for name, each in values.items()}
 
 
-# --- what k6 prints -------------------------------------------------------------------------------
+# --- the summary that k6 prints as text -----------------------------------------------------------
 
-_MARK = r"^\s*(?:[✓✗]\s{1,8})?"  # k6 marks metrics that have thresholds
+_MARK = r"^\s*(?:[✓✗]\s{1,8})?"  # k6 prints a mark before metrics with thresholds
 _LINE = re.compile(rf"{_MARK}(\w{{1,80}})\.*:\s+(\S.{{0,400}})$")
 _PAIR = re.compile(r"(avg|min|med|max|p\([\d.]{1,8}\)|count)=(\S{1,40})")
 _PER_SECOND = re.compile(r"(\d[\d.]{0,20})\s+(\d[\d.]{0,20})/s")
@@ -146,7 +147,9 @@ _RUNNING = re.compile(r"^running \(([\dhms.]{1,20})\)", re.M)
 def begins_of_text(text: str) -> Iterator[int]:
     """Yield the offsets at which the summaries in a text begin.
 
-    A summary is the block of indented lines around the line of `http_reqs`.
+    Each summary has a line of `http_reqs`, and begins with the first line of the unbroken block
+    above this line. The block consists of empty lines, indented lines, and lines that begin with a
+    mark or a word that k6 prints.
     """
     for match in _REQUESTS.finditer(text):
         begin = text.rfind("\n", 0, match.start() + 1) + 1

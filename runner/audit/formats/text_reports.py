@@ -60,9 +60,10 @@ def at(*lines: str) -> Begins:
     """Return a function that finds where reports begin.
 
     `lines` are patterns of lines that a report contains once each, in this order. But people may
-    leave out the first lines of a report, so a report can begin with any of these lines. A matching
-    line belongs to the same report as the previous matching line if its pattern comes later in
-    `lines` than the previous line's pattern. Otherwise the matching line begins another report.
+    leave out the first lines of a report, so a report can begin with any of these lines. To find
+    the reports, each line that matches a pattern is compared with the matching line before it. If
+    the pattern of the later line also comes later in `lines`, both lines belong to the same report.
+    Otherwise the later line begins another report.
     """
     compiled = [re.compile(MARGIN + line, re.M) for line in lines]
 
@@ -162,7 +163,11 @@ def _first(pattern: str, text: str) -> str | None:
 
 
 def _numbers(patterns: Mapping[str, str], text: str) -> Row:
-    """Return the value of each column whose pattern matches: the first group of the pattern."""
+    """Return the values that the patterns find in a text, by column.
+
+    Each key of `patterns` is a column, and the first group of its pattern is the column's value.
+    Columns whose pattern does not match are left out.
+    """
     found = {column: _first(pattern, text) for column, pattern in patterns.items()}
     return {column: value for column, value in found.items() if value is not None}
 
@@ -177,7 +182,10 @@ QUANTILE = re.compile(
 
 
 def _quantiles(text: str, unit: str = "") -> Row:
-    """Return the printed percentiles in ms; `unit` is the unit of times without a printed unit."""
+    """Return the percentiles that a report prints, in ms, by the names of our columns.
+
+    `unit` is the unit of times that are printed without a unit.
+    """
     times: dict[float, float] = {}
     for percent, value, printed in QUANTILE.findall(text):
         times.setdefault(as_number(percent), value_of("_ms", f"{value}{printed or unit}"))
@@ -198,7 +206,10 @@ def _in_table(text: str, heading: str, label: str) -> dict[str, str]:
 
 
 def _coarsest_ms(text: str) -> float:
-    """Return the largest rounding error, in ms, of the mean, shortest and longest printed time."""
+    """Return the largest rounding error, in ms, of the times in a report's summary.
+
+    These times are the mean, the shortest and the longest response time.
+    """
     times = re.findall(rf"^\s*(?:Average|Fastest|Slowest):{_TIME}", text, re.M)
     return max((half_a_digit("mean_ms", each) for each in times), default=0.0)
 
@@ -217,9 +228,10 @@ WRK_COLUMNS = {"Avg": "mean_ms", "Stdev": "stdev_ms", "Max": "max_ms", "99%": "p
 wrk2 prints the column `99%` instead of `Max`.
 """
 WRK2 = re.compile(r"Thread calibration|HdrHistogram")
-"""Two words of which each shows that wrk2 printed a report, because wrk prints neither.
+"""Pattern of two texts that wrk2 prints, but wrk does not.
 
-A short run of wrk2 prints no calibration, so the calibration alone would not be enough.
+Each of them shows that wrk2 printed the report. `Thread calibration` alone would not be enough,
+because wrk2 does not print it for a short load.
 """
 SOCKET_ERRORS = (
     r"Socket errors: connect (\d{1,18}), read (\d{1,18}), write (\d{1,18}), timeout (\d{1,18})"
@@ -255,7 +267,7 @@ def wrk(text: str, source: str) -> Iterator[Row]:
     }
 
 
-# --- hey, oha, ghz: a summary, quantiles, answers by status ---------------------------------------
+# --- hey, oha and ghz, whose reports have the same parts ------------------------------------------
 
 SUMMARY = {
     "rate": r"^\s*Requests/sec:\s*([\d.]{1,20})",
@@ -431,7 +443,10 @@ VEGETA_TIMES = {
 
 
 def _listed(text: str, label: str) -> dict[str, str]:
-    """Return the values in a line of vegeta's report, by the names in the brackets before them."""
+    """Return the values in the line of vegeta's report that begins with `label`, by their names.
+
+    The names are in brackets before the values: `Requests  [total, rate]  100, 10.05`.
+    """
     found = re.search(rf"^{label}\s+\[([^\]\n]{{1,200}})\]\s+(\S.{{0,200}})$", text, re.M)
     if found is None:
         return {}

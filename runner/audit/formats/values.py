@@ -6,7 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 JsonObject = dict[str, Any]  # an object in other people's files, which may contain anything
-Row = dict[str, Any]  # one load of one subject; the keys are the columns of TEXTS and NUMBERS
+Row = dict[str, Any]
+"""The values of one load of one subject, by the names of the columns TEXTS and NUMBERS.
+
+The additional key `expected` names the columns whose values count as missing if they are unknown.
+"""
 TEXTS = (
     "source",
     "row",
@@ -51,13 +55,13 @@ Two columns of texts need an explanation, too:
 
 - `load_model` is `closed` or `open`. It is `closed or limited` if the tool can limit the rate of a
   closed load, but the report does not say whether the rate was limited. It is empty if the file
-  does not state the load model. The checks then treat the load as closed. It is `unknown` if the
-  checks must not do so, because connections may have been idle on purpose, for example while users
-  paused.
+  does not state the load model; then the checks treat the load as closed. It is `unknown` if
+  connections may have been idle on purpose, for example while users paused. Then the checks do not
+  object to idle connections.
 - `missing` names the columns whose value was a placeholder for "unknown", such as -1.
 """
 PRINTED_QUANTILES = (50, 90, 95, 99)
-BELOW = "<0"  # suffix of a column's name in `missing` if the value is negative, but not -1
+BELOW = "<0"  # appended to a column's name in `missing` if the value is negative, but not -1
 MAY_BE_ZERO = (
     *(
         "errors",
@@ -107,7 +111,7 @@ UNITS = {
 """Units of the values in a column, with their factors, by the end of the column's name."""
 MEASURE = re.compile(r"\s*(-?\d[\d.,]{0,30}(?:[eE][+-]?\d{1,3})?)\s*([A-Za-zµμ%]{0,6})(?:/s)?\s*")
 THOUSANDS = re.compile(r"\d{3}(?!\d).*")
-"""Pattern of the text after a comma that separates thousands."""
+"""Pattern of the text after a comma that separates thousands: it begins with just three digits."""
 GO_DURATION = re.compile(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:([\d.]{1,20})s)?")
 
 

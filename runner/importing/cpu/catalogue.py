@@ -30,9 +30,9 @@ FORMATS: Mapping[str, Callable[[str], list[Series]]] = {
     "pidstat": read_pidstat,
     "docker stats (CSV)": read_docker_csv,
 }
-"""For each format, by the format's name, the function that reads text in this format.
+"""The functions that read the formats, by the names of the formats.
 
-If the text has another format, the function returns no series.
+Each function gets a text. If the text has another format, the function returns no series.
 """
 
 
@@ -101,7 +101,10 @@ def _recognized(text: str, columns: Mapping[str, str] | None) -> tuple[str, list
 
 
 def write_samples(samples: CpuSamples, target: Path) -> None:
-    """Write the samples as a trial's raw file. The times are not converted to another clock."""
+    """Write the samples as a trial's raw file, with their times unchanged.
+
+    The metadata of the file name the tool and the clock of the times.
+    """
     series = samples.series
     rows = len(series.at_s)
     table = pa.table(

@@ -60,8 +60,8 @@ def read_docker_csv(text: str) -> list[Series]:
 def _every_s(text: str) -> float:
     """Return the time between two samples: STREAM_S for a stream, and CALL_S for single calls.
 
-    A stream contains codes that clear the terminal's screen, and the output of single calls does
-    not. So these codes show which of the two a text is.
+    Only a stream contains codes that clear the terminal's screen. So a text with such codes is a
+    stream, and a text without them is the output of single calls.
     """
     return STREAM_S if _SCREEN.search(text) else CALL_S
 

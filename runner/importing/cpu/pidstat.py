@@ -42,8 +42,9 @@ def _samples(text: str) -> Iterator[Sample]:
 def _sample(line: str, columns: list[str], date_s: float, last_s: float) -> Sample | None:
     """Return the sample in a line; None if the line has no sample.
 
-    If the line's time of day is more than 12 hours earlier than the time in the previous line, the
-    sample was taken on the next day.
+    `date_s` is the start of the date in pidstat's first line, and `last_s` is the time of the
+    previous sample. If the line's time of day is more than 12 hours before the previous sample, the
+    line's sample was taken on the next day.
     """
     cells = line.split()
     if len(cells) > 1 and cells[1] in ("AM", "PM"):

@@ -20,12 +20,15 @@ _IN_CORES = (
 def read_prometheus(text: str) -> list[Series]:
     """Return the series about CPU use in the answer; no series if the text has another format.
 
-    A metric whose name ends in `_seconds_total` is taken as a counter of CPU seconds. A metric
-    whose name ends in `_bytes` is taken as the memory of the series with the same labels. If the
-    answer has only one series of such a metric, this series is also taken as the memory of series
-    with other labels. All other values are taken as numbers of CPUs in use, for example the values
-    of `rate()`, to which Prometheus gives no metric's name. Raise LabError if a value of CPU use is
-    not finite.
+    The name of its metric shows what a series of the answer contains:
+
+    - If the name ends in `_seconds_total`, the values are a counter of CPU seconds.
+    - If the name ends in `_bytes`, the values are the memory of the series with the same labels. If
+      the answer has only one series of memory, it also applies to series with other labels.
+    - In all other cases, the values are numbers of CPUs in use. For example, the result of `rate()`
+      has no metric's name.
+
+    Raise LabError if a value of CPU use is not finite, or if a number of CPUs is negative.
     """
     if not text.lstrip().startswith("{"):
         return []
@@ -52,11 +55,11 @@ class _Result:
         self.values = np.array([float(value) for _, value in given["values"]])
 
     def series(self, memory: list[_Result]) -> Series:
-        """Return the samples of CPU use and memory use.
+        """Return the samples of CPU use, together with the memory use.
 
-        The memory use comes from the entry of `memory` that has the same labels. If no entry has
-        the same labels, but `memory` has only one entry, the memory use comes from this entry. In
-        all other cases the memory use is unknown (NaN).
+        `memory` contains the answer's series of memory use. The memory use comes from the one that
+        has the same labels. If none has the same labels, but there is only one, it comes from this
+        one. In all other cases the memory use is unknown (NaN).
         """
         rss = np.full(len(self.at_s), math.nan)
         same = [each for each in memory if each.labels == self.labels] or memory

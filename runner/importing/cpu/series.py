@@ -16,7 +16,7 @@ from runner.model import LabError
 
 Floats = npt.NDArray[np.float64]
 Clock = Literal["wall", "local", "relative", "none"]
-"""What the number in a `Time` means.
+"""The clock of a `Time`, which determines the meaning of its number `at_s`.
 
 - `wall`: seconds since the epoch;
 - `local`: seconds since the epoch in an unknown time zone;
@@ -24,15 +24,15 @@ Clock = Literal["wall", "local", "relative", "none"]
 - `none`: nothing, because the tool wrote no times.
 """
 EPOCH_S = 1e8
-"""If a time in a file is at least this number, the time counts from the epoch.
+"""If a time in a file is a number of at least EPOCH_S, it counts from the epoch.
 
-If the time is a lower number, it counts from when the tool began.
+If it is a lower number, it counts from the moment when the tool began.
 """
 _UNITS_PER_S = {13: 1e3, 16: 1e6, 19: 1e9}
-"""Units per second of a time since the epoch, by the number of the time's digits.
+"""Units of a time since the epoch, in units per second, by the number of the time's digits.
 
-For example, a time with 13 digits is in milliseconds. A time with another number of digits is in
-seconds.
+A time with 13 digits is in milliseconds, with 16 digits in microseconds, and with 19 digits in
+nanoseconds. A time with any other number of digits is in seconds.
 """
 _SIZE = re.compile(r"([0-9.]+(?:e[+-]?\d+)?)\s*([kKMGT]?i?)B?", re.ASCII)
 _FACTORS = {
@@ -79,8 +79,8 @@ def series_of_percents(
 
     The CPU use is in percent of one core. The first sample has no previous sample, so the interval
     before the first sample is assumed to have the median length. The series therefore has an
-    additional row for the start of this interval. Raise LabError if a time or a value is not
-    finite, or if the CPU use is negative.
+    additional row for the start of this interval. Raise LabError if a time or a CPU use is not
+    finite, if a CPU use is negative, or if the times have different clocks.
     """
     order = np.argsort([each.at_s for each in times], kind="stable")
     at_s = np.array([each.at_s for each in times], np.float64)[order]
@@ -157,10 +157,11 @@ def percent_of(text: str) -> float:
 
 
 def chosen(series: Sequence[Series], wanted: str | None) -> Series:
-    """Return the samples of the server: the series named `wanted`, or the only series in the file.
+    """Return the series of the server, from all series in a file.
 
-    If several series have this name, return their sum. Raise LabError if there are several series
-    and `wanted` is None, or if no series has the name.
+    This is the series named `wanted`, or the sum of all series with this name. If `wanted` is None,
+    it is the only series in the file. Raise LabError if no series has the name, or if `wanted` is
+    None and there are several series.
     """
     found = [each for each in series if wanted is None or wanted in each.names]
     if len(found) == 1:
@@ -179,7 +180,7 @@ def chosen(series: Sequence[Series], wanted: str | None) -> Series:
 def _sum(series: Sequence[Series], name: str) -> Series:
     """Return the sum of several series, with a row for each time at which any series has a sample.
 
-    The other series are interpolated at this time.
+    If a series has no sample at this time, its values are interpolated.
     """
     at_s = np.unique(np.concatenate([each.at_s for each in series]))
     cpu_s = [np.interp(at_s, each.at_s, each.cpu_s) for each in series]

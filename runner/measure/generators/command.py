@@ -74,7 +74,10 @@ class Command:
 
 @dataclass(frozen=True)
 class Shot:
-    """A request that the generator or the probe sends, with the generator's program and script."""
+    """A shot is the request that a load or the probe sends, with the generator's files.
+
+    These files are the generator's program (`tool`) and its script.
+    """
 
     tool: Path
     script: Path
@@ -112,7 +115,7 @@ class WarmedUp:
 
 @dataclass(frozen=True)
 class Generator:
-    """How the lab drives a load generator."""
+    """The functions and facts with which the lab runs one of the load generators."""
 
     measured: Callable[[Cell, Shot, Files, Output, LoadPart], Command]
     """Function that returns the command of a load, or of one generator's part of a load."""
@@ -128,7 +131,7 @@ class Generator:
     must_warm_up: bool
     """True if a warm-up with an exit code other than 0 fails the trial."""
     kept_requests: Callable[[Cell], int]
-    """Function that returns an upper estimate of the number of requests written to disk."""
+    """Function that estimates, as an upper bound, how many requests a load writes to disk."""
     memory_bytes: Callable[[Cell], int]
     """Function that returns an upper estimate of the generator's memory for a load, in bytes."""
 

@@ -1,4 +1,4 @@
-"""Make oha's command lines, and convert the requests that it stores to lines of text.
+"""Make oha's command lines, and convert the requests in oha's database to lines of text.
 
 This module relies on these facts of oha's source (src/client.rs, src/db.rs, src/lib.rs of 1.16):
 
@@ -8,8 +8,8 @@ This module relies on these facts of oha's source (src/client.rs, src/db.rs, src
   whole milliseconds, because that is the resolution of tokio's timer. The next free connection
   sends the request. A connection is opened only when it has to send its first request.
 - With `--latency-correction`, the latency of a request counts from its scheduled time.
-- oha stores only answered requests, with any status. For the other requests, oha's report contains
-  only their number, by error.
+- oha stores each answered request, whatever its status. Requests without an answer are not stored:
+  oha's report contains only the number of such requests for each kind of error.
 """
 
 import csv

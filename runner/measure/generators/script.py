@@ -1,4 +1,8 @@
-"""Check a user's k6 script with k6, find its imports, and copy it to a run's folder."""
+"""Check a user's k6 script with k6, find its imports, and copy the script to a run's folder.
+
+k6 never loads the user's script directly. It loads the lab's wrapper (runner/workloads/own.js or
+as-written.js), which imports the user's script and limits what the script may do.
+"""
 
 import hashlib
 import json
@@ -32,7 +36,7 @@ _IMPORTED = re.compile(
 )
 """Pattern of k6's messages about a script that imports a URL (k6's internal/loader/loader.go)."""
 _EXTENSIONS = re.compile(r"unknown modules \[([^\]]*k6/x/[^\]]*)\]")
-COPY = "files"  # name of the folder with the script's copy, beside the wrapper
+COPY = "files"  # name of the folder beside the stored wrapper that contains the script's files
 
 
 @dataclass(frozen=True)

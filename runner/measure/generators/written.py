@@ -109,7 +109,10 @@ class _Load:
     form: Form
     users: int
     end_s: float
-    """When the scenario's last stage ends, in seconds since the test began."""
+    """Latest end of the scenario, in seconds since the beginning of the load.
+
+    The time that k6 allows for the last iterations is not included.
+    """
     iterations: float
     """Number of iterations of the scenario.
 

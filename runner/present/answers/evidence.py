@@ -204,7 +204,6 @@ def law_words(case: Case) -> str:
     expected_ms = 1000 * users / rate
     under_way = case.row["in_flight_mean"]
     counted = f" (counted: {number(under_way)})" if math.isfinite(under_way) else ""
-    apart = abs(100 * (expected_ms / mean_ms - 1))
     measured = "Measured"
     if math.isfinite(case.row["iteration_mean_ms"]):
         measured = "Measured, request and script"
@@ -221,7 +220,7 @@ def law_words(case: Case) -> str:
         f"{users:,.0f} users without think time always have {users:,.0f} requests under "
         f"way{counted}. After the first tenth of the load, {case.tool} had {steady} answers a "
         f"second{whole_words}: each must take {users:,.0f} / {steady} s = {number(expected_ms)} ms "
-        f"on average. {measured}: {number(mean_ms)} ms, a difference of {apart:.1f} %. {meaning}"
+        f"on average. {measured}: {number(mean_ms)} ms. {meaning}"
     )
 
 
@@ -251,9 +250,10 @@ def servers_table(case: Case) -> pd.DataFrame:
     """Return a table of all servers of the run under the case's load, as texts.
 
     The values are means of the compared trials. One column contains the mean response time, and
-    another the number of users divided by the rate. According to Little's law, these two columns
-    are equal. The table also contains the probe's median and the CPU time per request, which the
-    law does not determine. A quantity that is unknown for all servers has no column.
+    another column contains the number of users divided by the rate. According to Little's law,
+    these two columns are equal. The table also contains two quantities that the law does not
+    determine: the probe's median, and the CPU time per request. A quantity that is unknown for all
+    servers has no column.
     """
     rows = []
     for server, trials in compared(case.tables, case.peers).groupby("server", sort=True):
@@ -298,17 +298,17 @@ LACKED = "the run did not have that much"
 
 @dataclass(frozen=True)
 class Weighed:
-    """The words that the page prints for the values of one column of the table of trials.
+    """The words in which the page explains a value of the table of trials.
 
-    The values of this column influence the verdict.
+    The value is in a column that influences the verdict.
     """
 
     name: str
     unit: str
     below: str
-    """What the page says about a value that is 0 or below the field `limit`."""
+    """What the page says if the value is 0, or smaller than the number in `limit`."""
     beyond: str
-    """What the page says about a value that is neither 0 nor below the field `limit`."""
+    """What the page says about any other value."""
     limit: float = 0.0
 
 

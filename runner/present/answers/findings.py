@@ -49,7 +49,11 @@ ONLY_SEARCHES = (
     "throughput can be reported."
 )
 MOST_IN_WORDS = 4
-"""A sentence says in words how far the base is ahead of at most this many servers."""
+"""A sentence with at most this many ratios writes each of them out.
+
+For example `1.82 [1.44–2.30] times as many as gin`. If there are more ratios, they stand in
+parentheses behind the servers' rates.
+"""
 MOST_FINDINGS = 5
 """A run has at most this many findings."""
 MOST_ON_FIRST_SCREEN = 3
@@ -96,11 +100,11 @@ def first_screen(tables: Tables) -> tuple[str, ...]:
     """Return the findings that a reader should see first, at most three.
 
     These findings are about the requests per second, the CPU time per request, and the response
-    times at a rate that all servers sustain. If the run compares two servers, their requests per
-    second are compared under one load. If the run compares more servers, the finding gives only one
-    range for each pair of servers: the lowest and the highest ratio of their requests per second
-    over all loads. If one of these findings is missing, the next finding of the run takes its
-    place.
+    times at a rate that all servers sustain. If the run compares two servers, the finding on
+    requests per second compares them under one load. If the run compares more servers under several
+    loads, this finding gives only a range for each pair of servers: the lowest and the highest
+    ratio of their requests per second over all loads. If one of the three findings is missing, the
+    next finding of the run takes its place.
     """
     return tuple(each.sentence for each in _shown_first(tables))
 
@@ -219,10 +223,10 @@ def known_ratios(tables: Tables) -> pd.DataFrame:
 def best_known_load(known: pd.DataFrame, sealed: pd.DataFrame) -> Row | None:
     """Choose the load under which a text compares the servers, and return a trial of this load.
 
-    The load with the most ratios of requests/s is chosen. If several loads have equally many, a
-    load with kept connections is preferred to others, and then the load whose number of connections
-    or users is closest to 100 on a logarithmic scale. Return None if the run has no ratio of
-    requests/s.
+    The load with the most ratios of requests/s is chosen. Among loads with equally many ratios,
+    loads with kept connections are preferred. Among these, the load is chosen whose number of
+    connections or users is closest to 100 on a logarithmic scale. Return None if the run has no
+    ratio of requests/s.
     """
     rates = known[known["quantity"] == THROUGHPUT.name]
     if rates.empty:
@@ -282,9 +286,11 @@ def one_load(tables: Tables, known: pd.DataFrame) -> str:
 
 
 def _rates_with_ratios(pairs: Sequence[Row]) -> list[str]:
-    """Return the rate of each server as text, and in parentheses the base's rate divided by it.
+    """Return the rate of each server as text, the base first.
 
-    For example `gin 20,100 (axum/gin 1.82 [1.44–2.30])`. Only the first ratio names its servers.
+    The rate of each other server is followed by a ratio in parentheses: the base's rate divided by
+    this rate. For example `gin 20,100 (axum/gin 1.82 [1.44–2.30])`. Only the first ratio names its
+    two servers.
     """
     base = pairs[0]["base"]
     parts = [f"{base} answers {_rounded(pairs[0]['ours'])} requests/s"]
@@ -356,9 +362,9 @@ def largest_ratio(tables: Tables, names: Mapping[str, str] | None = None) -> str
     """Return a sentence with the ratio that `quoted_ratio` chooses.
 
     If the same two servers can be compared under other loads, too, the sentence ends with the range
-    of their ratios over all these loads. `names` has the text by which the sentence names a server;
-    a server without such a text is named as in the tables. Return an empty text if `quoted_ratio`
-    finds no ratio.
+    of their ratios over all these loads. `names` maps a server to the name that the sentence uses.
+    A server that is not in `names` is named as in the tables. Return an empty text if
+    `quoted_ratio` finds no ratio.
     """
     quoted = quoted_ratio(tables)
     if quoted is None:
@@ -421,10 +427,10 @@ def _range_words(pairs: pd.DataFrame) -> str:
 
 
 def response_times(tables: Tables, known: pd.DataFrame) -> str:
-    """Return a sentence with the servers' response times at the highest rate.
+    """Return a sentence with the servers' response times at one rate.
 
-    Only the rates at which response times can be compared are considered. Return an empty text if
-    there is no such rate.
+    This is the highest rate at which response times can be compared. Return an empty text if they
+    can be compared at no rate.
     """
     rates = sealed_trials(tables.trials).drop_duplicates("load").set_index("load")["rate_rps"]
     half = known[known["quantity"] == P50.name]

@@ -195,10 +195,11 @@ class SmallestPool:
     size: float
     """Number of connections of the pool."""
     detectable: float
-    """If the ratio of two rates is below this value, the trials cannot show that the rates differ.
+    """The smallest true ratio (> 1) that the trials would probably have shown.
 
-    The ratio is the rate with the fastest pool size divided by the rate with the pool size `size`.
-    The value is 1 if `size` is itself the fastest pool size.
+    The ratio compares two rates: the rate with the fastest pool size, divided by the rate with the
+    pool size `size`. If the true ratio is below this value, the trials may not show that the two
+    rates differ. The value is 1 if `size` is itself the fastest pool size.
     """
 
 

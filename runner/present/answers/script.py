@@ -57,11 +57,11 @@ def without_requests(tables: Tables) -> tuple[str, ...]:
 
 
 def findings(tables: Tables) -> tuple[str, ...]:
-    """Return a sentence for each trial that has several endpoints.
+    """Return a sentence for each trial that has several endpoints, if there is something to say.
 
-    The sentence says which endpoint makes the tail, if it is known to which endpoints the slowest
-    1 % of the requests belong. If any request failed, the sentence also names the endpoint with the
-    most failed requests.
+    The slowest 1 % of a trial's requests are its tail. If it is known to which endpoints these
+    requests belong, the sentence says which endpoint makes the tail (`_tail_words`). If any request
+    failed, the sentence also names the endpoint with the most failed requests.
     """
     said = []
     for trial_id, rows in _endpoints(tables).groupby("trial_id", sort=False):
@@ -177,7 +177,7 @@ def thresholds_table(tables: Tables) -> pd.DataFrame:
 
 
 def threshold_findings(tables: Tables) -> tuple[str, ...]:
-    """Return a sentence for each trial that says how many thresholds were broken.
+    """Return one sentence per trial, with the number of thresholds that were broken.
 
     The lab evaluates the thresholds from the samples. The sentence also names the thresholds for
     which k6 came to another result.
@@ -231,7 +231,10 @@ def _endpoints(tables: Tables) -> pd.DataFrame:
 
 
 def _texts(rows: pd.DataFrame, by: str) -> pd.DataFrame:
-    """Return rows of the table of endpoints as texts."""
+    """Return rows of the table of endpoints as texts.
+
+    `by` is the column that names a row: `endpoint`, `group` or `scenario`.
+    """
     found = [
         {
             "trial": row["trial_id"],

@@ -202,10 +202,11 @@ def _summary(cell: pd.DataFrame, tails_ms: pd.Series[float]) -> dict[str, object
 def _ends_of(means: Mapping[str, Mean], compared: int) -> dict[str, float]:
     """Return the lower and the upper end that belong to each mean, by column.
 
-    If enough trials have a value in a column, the ends are those of the mean's interval. Otherwise
-    the ends are the minimum and the maximum of the values. But in a cell with at least
-    `FEWEST_TRIALS` compared trials, other columns have intervals, and a row must not contain both
-    kinds of ends. In such a cell, NaN therefore replaces the minimum and the maximum.
+    If enough trials have a value in a column, the ends are those of the mean's interval. If too few
+    trials have a value, the ends depend on the number of compared trials of the cell. With fewer
+    than `FEWEST_TRIALS`, no column has an interval, and the ends are the minimum and the maximum of
+    the values. With more, other columns have intervals, and a row must not contain both kinds of
+    ends. In this case, the ends are NaN.
     """
     ends = {}
     for name, mean in means.items():
@@ -301,7 +302,7 @@ def mean_in(row: Mapping[Any, Any], column: str) -> Mean:
 def percent_words(share_pct: float) -> str:
     """Return a share in percent as text: `84.6 %`; return `–` if the share is unknown.
 
-    The text is the one that the verdict's reason has for the same share: `99 %`, not `99.0 %`.
+    The share is rounded in the same way as in the reason of a verdict: `99 %`, not `99.0 %`.
     """
     return f"{short_number(share_pct)} %" if np.isfinite(share_pct) else "–"
 
@@ -405,8 +406,8 @@ def pivot(table: pd.DataFrame, column: str) -> pd.DataFrame:
 def warnings_of(tables: Tables) -> tuple[str, ...]:
     """Return the warnings that a reader must know before any number, as sentences.
 
-    Warnings about trials that count come first. Warnings about trials that are left out of all
-    numbers come last.
+    Warnings on how the numbers were measured come first. Warnings about trials that are left out of
+    all numbers come last.
     """
     return (*_on_what_counts(tables), *_on_what_does_not_count(tables))
 
@@ -431,7 +432,8 @@ def _on_what_does_not_count(tables: Tables) -> tuple[str, ...]:
 def warnings_line(tables: Tables) -> str:
     """Return a sentence that counts the warnings.
 
-    Warnings on trials that count and warnings on trials that are left out are counted separately.
+    Warnings on how the numbers were measured, and warnings on trials that are left out of all
+    numbers, are counted separately.
     """
     concerning = len(_on_what_counts(tables))
     others = len(_on_what_does_not_count(tables))
@@ -593,8 +595,8 @@ def throughput(tables: Tables, rows: pd.DataFrame) -> str:
 def _offered(loads: list[pd.DataFrame]) -> list[str]:
     """Return sentences about open loads, whose rates are not ranked because the campaign set them.
 
-    The sentences name each server for which the generator dropped requests, which means that it did
-    not send them in time. They also name each server whose requests failed.
+    The sentences name each server for which the generator dropped requests. The generator drops a
+    request if it cannot send it in time. The sentences also name each server whose requests failed.
     """
     by_outcome: dict[str, list[str]] = {}
     for rows in loads:

@@ -73,6 +73,8 @@ class _Firsts:
 
     load_count: Counter[str]
     first_count: Counter[str]
+    no_server: str
+    """The words "no server"; before them, the yardsticks that are left out, as in "nginx aside"."""
 
     @classmethod
     def of(cls, tables: Tables, quantity: Quantity, rows: pd.DataFrame) -> "_Firsts":
@@ -85,7 +87,9 @@ class _Firsts:
                 continue
             load_count.update(place.name for place in ranking.places)
             first_count.update(place.name for place in ranking.places if place.rank == 1)
-        return cls(load_count, first_count)
+        yardsticks = [name for name in YARDSTICKS if name in set(tables.trials["server"])]
+        aside = f"{captions.joined(yardsticks)} aside, " if yardsticks else ""
+        return cls(load_count, first_count, f"{aside}no server")
 
     def _share(self, server: str) -> float:
         """Return the share of a server's loads under which it came first."""
@@ -125,7 +129,7 @@ class _Firsts:
         first = best[0]
         following = [*best[1:], *others[:MOST_OTHERS]]
         count = (
-            f"no server beats {first} under {self.first_count[first]} of its "
+            f"{self.no_server} beats {first} under {self.first_count[first]} of its "
             f"{captions.plural(self.load_count[first], 'load')}"
         )
         if following:
@@ -176,9 +180,9 @@ def _advice_for_both(rate: _Choice, cost: _Choice) -> str:
     rate_loads = captions.plural(rate.firsts.load_count[first], "load")
     cost_loads = captions.plural(cost.firsts.load_count[first], "load")
     return (
-        f"Take {rate.best} if requests per second or CPU time count{rate.condition}: no server "
-        f"beats {first} in requests per second ({rate_loads}) or in CPU time per request "
-        f"({cost_loads})."
+        f"Take {rate.best} if requests per second or CPU time count{rate.condition}: "
+        f"{rate.firsts.no_server} beats {first} in requests per second ({rate_loads}) or CPU "
+        f"time per request ({cost_loads})."
     )
 
 

@@ -88,7 +88,7 @@ def finding(story: Story) -> list[str]:
     names = {server: _named_with_language(server, languages[server]) for server in languages}
     ratio = findings.largest_ratio(story.tables, names)
     if ratio and queued:
-        ratio = f"If the server is the limit, the rate is the server's. {ratio}"
+        ratio = f"A rate describes the server only if the server is its limit. {ratio}"
     sentences = [sentence for sentence in (queued, ratio) if sentence]
     return sentences or list(findings.sentences(story.tables)[:MOST_SENTENCES])
 
@@ -118,9 +118,10 @@ def _place_words(story: Story) -> str:
         cpu += ", model unknown"
     kind = "a virtual machine" if facts.hypervisor else "a machine"
     engine = "in containers" if manifest.engine == "docker" else "as processes"
-    cpus = "had CPUs of their own" if manifest.placement.disjoint else "shared CPUs"
+    cpus = "had separate CPUs" if manifest.placement.disjoint else "shared CPUs"
     probed = story.sealed["probe_p50_ms"].notna().any()
-    names = {"server": "server", "generator": "generator and probe" if probed else "generator"}
+    probe = ", and the probe with priority," if probed else ""
+    names = {"server": "server", "generator": f"generator{probe}"}
     places = [
         f"{name} on CPU{'s' * (len(found) > 1)} {captions.joined([str(cpu) for cpu in found])}"
         for who, name in names.items()

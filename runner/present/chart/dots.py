@@ -54,8 +54,9 @@ class DotGroup:
 
 
 def draw_dots(chart: Chart, groups: Sequence[DotGroup], axes: Sequence[Axis]) -> Figure:
-    """Return the figure, with a row of panels for each group and a column for each axis.
+    """Return the figure of a dot plot, with a row of panels for each group.
 
+    A row has a panel for each of `axes`, which are the x axes of the panels from left to right.
     Panels with equal axes get the same limits, so that a reader can compare these panels. A linear
     axis begins at zero.
     """

@@ -37,9 +37,10 @@ MOST_IN_ROWS_OF_THREE = 6
 CROWDED_ACROSS = 5
 """Number of small panels in a row if there are more than `MOST_IN_ROWS_OF_THREE` servers."""
 FEWEST_SIZES = 3
-"""Points with ranges are joined to a curve only if there are at least this many load sizes.
+"""Points with ranges are joined to a curve only if there are at least this many sizes of a load.
 
-With fewer sizes, each size has its own panel with a row for each server.
+The sizes are the values of x, such as numbers of connections. With fewer sizes, each size has its
+own panel with a row for each server.
 """
 NUDGE = 1.045
 """Factor by which the x of each server's points exceeds the x of the previous server's points.
@@ -282,7 +283,8 @@ def facets(chart: Chart, mark: Mark = band) -> Figure:
         bound = rows["series"] == (chart.dashed or None)
         lines_of(ax, rows[~own & ~bound], **OTHERS)
         lines_of(ax, rows[own & bound], color=style.INK, lw=1.0, ls=DASHED, label="bound")
-        # Draw the server's own line without its dashes, because only the bound is dashed.
+        # Draw the server's own line as a solid line, even if its look has dashes, because a dashed
+        # line in this panel means the chart's dashed series (labelled `bound` above).
         mark(ax, rows[own & ~bound], replace(chart.looks[facet.server], dash="-"), facet.server)
         style.limit(ax, "y", *limits, log=chart.y.log)
         ax.set_ylabel(chart.y.label)

@@ -321,7 +321,7 @@ def mean_points(
     )
 
 
-# --- every figure by its name ---------------------------------------------------------------------
+# --- the registry, in which each figure is found by its name --------------------------------------
 
 Make = TypeVar("Make", bound=Callable[[Any], Chart])
 MODULES = (

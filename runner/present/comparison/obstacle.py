@@ -42,7 +42,10 @@ class Obstacle:
     limit: Limit | None = None
     """The limit of the trials, if this limit is the obstacle; otherwise None."""
     cause: Cause | None = None
-    """The most frequent cause in the trials, if `limit` is `Limit.UNKNOWN`; otherwise None."""
+    """The most frequent reason why the limit of a trial is unknown.
+
+    It is None if `limit` is not `Limit.UNKNOWN`, or if no reason is known.
+    """
     is_floor: bool = False
     """True if the cell's value is a lower bound of the server's capacity in spite of the obstacle.
 
@@ -148,10 +151,11 @@ _RULES: dict[Need, Callable[[pd.DataFrame], Obstacle | None]] = {
 
 
 def _another_limit(trials: pd.DataFrame, others: set[Limit], *, is_floor: bool = False) -> Obstacle:
-    """Return an obstacle, which says that something other than the server limited the trials.
+    """Return the obstacle that the trials had other limits than the quantity needs.
 
-    The obstacle names the limit among `others` that comes first in `Limit`. If this limit is
-    `UNKNOWN`, the obstacle also contains the most frequent cause.
+    `others` are these limits. The returned obstacle contains only the limit among `others` that
+    comes first in `Limit`. If this limit is `UNKNOWN`, the obstacle also contains the most frequent
+    reason why a trial's limit is unknown.
     """
     limit = next(limit for limit in Limit if limit in others)
     cause = _commonest_cause(trials) if limit is Limit.UNKNOWN else None
@@ -159,9 +163,10 @@ def _another_limit(trials: pd.DataFrame, others: set[Limit], *, is_floor: bool =
 
 
 def _commonest_cause(trials: pd.DataFrame) -> Cause | None:
-    """Return the most frequent cause among the trials whose limit is unknown.
+    """Return the most frequent reason why the limit of a trial is unknown.
 
-    Return None if no such trial has a known cause.
+    The reason is the cause of the trial's verdict. Trials whose limit is known are ignored. Return
+    None if no trial with an unknown limit has a cause.
     """
     unknown = limits_of(trials).eq(Limit.UNKNOWN)
     codes = [code for code in trials.loc[unknown, "verdict_cause"] if code]

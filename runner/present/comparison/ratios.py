@@ -82,7 +82,7 @@ SAME_LOAD = (
     "database_share",
     "idle",
 )
-"""Columns that are equal in two loads that differ only in the server's share of a core."""
+"""Columns that are equal if two loads differ only in the server's share of a core."""
 LINEAR = (
     "A share of a core can stand for a whole core if the rate on the share, divided by the share, "
     "is equal to the rate on the whole core (a ratio of 1). The table has only servers that were "
@@ -177,11 +177,12 @@ def disturbed(trials: pd.DataFrame) -> pd.Series[bool]:
 def incomplete(trials: pd.DataFrame) -> pd.Series[bool]:
     """Return a mask of the trials in incomplete blocks.
 
-    A block of a load is incomplete if it lacks the sealed trial of a server. Ratios are computed
-    within blocks, so an incomplete block would change the mean of a server but not the ratio. To
-    keep means and ratios consistent, the block is left out for all servers. But no block of a load
-    is left out if fewer than `FEWEST_TRIALS` blocks would remain. A server with fewer than
-    `FEWEST_TRIALS` sealed trials has no ratio, so no block is left out because of this server.
+    A block of a load is incomplete if one of the servers has no sealed trial in it. Ratios are
+    computed within blocks, so an incomplete block would change the mean of a server but not the
+    ratio. To keep means and ratios consistent, the block is left out for all servers. There are two
+    exceptions. No block of a load is left out if fewer than `FEWEST_TRIALS` blocks would remain. No
+    block is left out because of a server with fewer than `FEWEST_TRIALS` sealed trials, because
+    this server has no ratio.
     """
     sealed = trials[is_sealed(trials)]
     if sealed.empty:
@@ -247,9 +248,10 @@ def noise_floor(tables: Tables, load: object, column: str, *, within: bool = Fal
 
 
 def between(tables: Tables, one: str, other: str) -> list[float]:
-    """Return the ratios of two servers' rates: one for each closed load under which both ran.
+    """Return the rate of server `one` divided by the rate of server `other`, under each load.
 
-    A ratio is the quotient of the geometric means.
+    There is a ratio for each closed load under which both servers ran. It is the quotient of the
+    geometric means.
     """
     trials = compared(tables, tables.trials)
     trials = trials[trials["load_model"].eq("closed")]
@@ -262,8 +264,9 @@ def between(tables: Tables, one: str, other: str) -> list[float]:
 def _with_quantity(tables: Tables, quantity: Quantity) -> pd.DataFrame:
     """Return the compared trials in which the quantity was measured, sorted by load and block.
 
-    For a rate, only trials of closed loads are returned. For a response time, or a CPU peak at a
-    rate, only trials of loads with a constant offered rate are returned.
+    Calibration servers, second labels of servers (A/A), and steps of a search are left out. For a
+    rate, only trials of closed loads are returned. For a response time, or a CPU peak at a rate,
+    only trials of loads with a constant offered rate are returned.
     """
     trials = compared(tables, tables.trials)
     known = trials["tier"].ne(CALIBRATION) & trials["objective"].eq("")
@@ -279,11 +282,11 @@ def _with_quantity(tables: Tables, quantity: Quantity) -> pd.DataFrame:
 
 
 def _counted(chosen: pd.DataFrame, zeros: pd.DataFrame, quantity: Quantity) -> pd.DataFrame:
-    """Return the trials from which ratios of a counter can be computed.
+    """Return those of the `chosen` trials from which ratios of a counter can be computed.
 
-    A load is left out if one of its trials counted zero events. Zero has no logarithm, so this
-    trial cannot be part of a geometric mean, and the mean of the other trials would be too high. If
-    the quantity does not depend on the load, only the load with the most servers is used.
+    A load is left out if one of its trials counted zero events (`zeros`). Zero has no logarithm, so
+    such a trial cannot be part of a geometric mean, and the mean of the other trials would be too
+    high. If the quantity does not depend on the load, only the load with the most servers is used.
     """
     whole = chosen[~chosen["load"].isin(zeros["load"])]
     if quantity.by_load or whole.empty:

@@ -51,10 +51,10 @@ its lower border, so the upper border of a bin is 1.051 times its lower border.
 MEDIANS_IN = 1.0  # width of the column of medians to the right of the densities
 MS = Axis("latency, ms (log scale)", "response time at saturation in ms", " ms", log=True)
 STEADY_PCT = 85.0
-"""A server slows down if its rate in the last third of a load is below this percentage.
+"""A server slows down if its rate at the end of a load is below this percentage of its usual rate.
 
-The percentage is relative to the server's rate in the middle third of the load. The title of the
-chart says which server slows down.
+The rate at the end is the rate in the last third of the load, and the usual rate is the rate in the
+middle third. If servers slow down, the title of the chart names the server that slows down most.
 """
 
 
@@ -118,11 +118,12 @@ def spectrum(tables: Tables) -> Chart:
 def _spectrum_finding(frame: pd.DataFrame, trials: pd.DataFrame) -> str:
     """Return a title that compares the fastest and the slowest server.
 
-    The servers are compared at the highest percentile of `TICKS` that all lines reach. If there are
-    several loads, the slowest server's response time is divided by the fastest server's under each
-    load, and the title gives the lowest and the highest of these ratios. If there is only one line,
-    the title gives its value. Return an empty text if a line does not reach any percentile of
-    `TICKS`.
+    The servers are compared at the highest percentile of `TICKS` that the lines of all servers
+    reach. If there is one load, the title gives the response times of the fastest and of the
+    slowest server. If there are several loads, the title gives ratios: under each load, the slowest
+    server's response time is divided by the fastest server's, and the title names the lowest and
+    the highest of these ratios. If there is only one line, the title gives its value. Return an
+    empty text if a line does not reach any percentile of `TICKS`.
     """
     known = frame.dropna(subset="y")
     reach = float(known.groupby(["panel", "server"])["x"].max().min()) if len(known) else 0.0
@@ -148,7 +149,7 @@ def _spectrum_finding(frame: pd.DataFrame, trials: pd.DataFrame) -> str:
 
 
 def _spectrum(cell: ServerLoad, latency: pd.DataFrame) -> pd.DataFrame:
-    """Return a server's line with its band, where x is 1 / (1 - q) for the quantile q.
+    """Return the points of a server's line and band; x is 1 / (1 - q) for the quantile q.
 
     The line ends at the last quantile for which all trials have enough requests.
     """

@@ -78,9 +78,8 @@ def _matrix(
 ) -> Chart:
     """Return the chart of a quantity by number of connections.
 
-    If `pale` is given, points whose rates must not be ranked are drawn pale,
-    and `pale` is the sentence that says what pale points mean. If `pale` is empty, no point is
-    drawn pale.
+    `pale` is the sentence that says what pale points mean. If `pale` is given, points whose rates
+    must not be ranked are drawn pale. If `pale` is empty, no point is drawn pale.
     """
     finding = ratios.finding(tables, quantity, "wrk")
     solid = ranks_by_throughput if pale else lambda _: True
@@ -155,8 +154,8 @@ def _groups(frame: pd.DataFrame, *, best_is_highest: bool) -> list[DotGroup]:
     """Return the chart's rows of panels, from top to bottom.
 
     Usually there is one row for each workload and number of connections, with a panel for each
-    connection mode. If loads differ only in their terms, such as quotas, each of these loads needs
-    a row of its own. Rows in which a panel is missing come first.
+    connection mode. If loads of the same mode differ only in their terms, such as quotas, each of
+    these loads is in a row of its own. Rows in which a panel is missing come first.
     """
     modes = [mode for mode in MODES if frame["mode"].eq(mode).any()]
     by_load = {

@@ -184,7 +184,7 @@ def _draw(chart: Chart) -> Figure:
     return figure
 
 
-# --- over time ------------------------------------------------------------------------------------
+# --- failed requests and users over time ----------------------------------------------------------
 
 
 def _of_scripts(tables: Tables) -> pd.DataFrame:

@@ -107,10 +107,16 @@ Groups = Mapping[str, Sequence[ForestRow]]
 def forest(title: str, caption: str, key: str, groups: Groups, axis: str, head: str) -> Chart:
     """Return a forest plot with the rows of several groups.
 
-    `axis` names the ratio, and `head` is the first sentence of the description. The chart's frame
-    has one record for each mark. In it, `panel` is the group, `server` the label of the plot's row
-    to which the mark belongs, `y` the ratio, `other` the second ratio of the plot's row, and
-    `solid` is False for a hollow mark. A row of the plot without marks has one record of NaN.
+    `axis` names the ratio, and `head` is the first sentence of the description.
+
+    The chart's frame has one record for each mark:
+
+    - `panel` is the name of the group, and `server` contains the words of the mark's row.
+    - `y` is the ratio, and `low` and `high` are the ends of its interval.
+    - `solid` is False if the mark is hollow.
+    - `other` is the second ratio of the mark's row.
+
+    If a row has no marks, it has one record in which `y`, `low` and `high` are NaN.
     """
     points = [
         (

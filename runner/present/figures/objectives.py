@@ -96,9 +96,11 @@ def _curves(tables: Tables, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
 
     The first point has the series `median`. It shows the median of the searches, with the ends of
     the median's interval as low and high. The point is solid if both a lower and an upper bound of
-    the highest rate are known. The row of this point also contains the rate and the interval as
-    texts, and the reason if the upper bound is unknown. Then there is a point of the series
-    `search` for each search, with the ends of the search's bracket as low and high.
+    the highest rate that keeps the objective are known. The row of this point also contains the
+    rate and the interval as texts. If the upper bound is unknown, the row contains the reason, too.
+
+    Then there is a point of the series `search` for each search, with the ends of the search's
+    bracket as low and high.
     """
     for cell, row in zip(cells(tables, tables.searches()), table.to_dict("records"), strict=True):
         known = row["kept_rps"] > 0 and math.isfinite(row["broken_rps"])
@@ -134,7 +136,8 @@ def _curves(tables: Tables, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
 def _draw(chart: Chart, limits: tuple[float, float]) -> Figure:
     """Draw a row for each server: the median with its interval and, below, each search's bracket.
 
-    The line of a bracket, or of the median, is dotted if its upper end is unknown.
+    If the upper end of a bracket is unknown, the line of the bracket is dotted. If the upper end of
+    the median's interval is unknown, a dotted arrow continues the interval to the panel's edge.
     """
     left_in = max(0.95, style.label_room(chart.servers))
     row_in = style.PanelRow(1, 0.2 + 0.5 * len(chart.servers), 0.36, left_in=left_in, right_in=2.2)

@@ -223,7 +223,7 @@ def _sustained_words(shown: Sequence[ServerLoad], tables: Tables) -> str:
     return "; ".join(texts)
 
 
-# --- the picture ----------------------------------------------------------------------------------
+# --- drawing the panels ---------------------------------------------------------------------------
 
 
 def _draw(chart: Chart, quantities: Sequence[Quantity]) -> Figure:
@@ -319,7 +319,7 @@ def _offered_ticks(ax: Axes, of_load: pd.DataFrame, *, ticks: bool) -> None:
         ax.set_xlabel("seconds")
 
 
-# --- the text -------------------------------------------------------------------------------------
+# --- the alternative text of a figure -------------------------------------------------------------
 
 
 def _describe(chart: Chart, quantities: Sequence[Quantity]) -> str:

@@ -26,8 +26,8 @@ A quantity is left out if its rows do not fit into the figure.
 def ratios(tables: Tables) -> Chart:
     """Return the chart of the known ratios between the base and each other server.
 
-    There is a mark for the ratio under each load. A mark to the right of 1 means that the base is
-    ahead.
+    The base is the server with which the others are compared. There is a mark for the ratio under
+    each load. A mark to the right of 1 means that the base is ahead.
     """
     found = frame(tables)
     known = found[found["why"] == ""]

@@ -54,9 +54,9 @@ class Part:
 def parts_of(tables: Tables, trials: pd.DataFrame) -> list[Part]:
     """Return the parts of the trials: each slice, or the whole load of a trial without slices.
 
-    Disturbed slices, for which the table of slices has `kept` = False, are left out. The other
-    tables of a run leave out the time of these slices, too, so the remaining slices follow each
-    other without pauses there.
+    Disturbed slices, for which the table of slices has `kept` = False, are left out. In the other
+    tables of a run, `t_s` does not include the time of these slices. Therefore each part begins at
+    the time at which the part before it ends.
     """
     known = tables.slices()
     kept = known[known["kept"].astype(bool) & known["trial_id"].isin(trials["trial_id"])]

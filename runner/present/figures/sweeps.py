@@ -207,7 +207,7 @@ class Sweep:
 
     @property
     def first_beyond_knee(self) -> pd.DataFrame:
-        """The trials at the first rate above the knee at which something was the limit.
+        """The trials that met a limit, at the lowest rate above the knee that has such trials.
 
         Rates at which nothing was the limit are skipped. There can be such rates above the knee,
         because the knee can lie far below the capacity. For example, the knee of a single queue is

@@ -19,7 +19,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
-NOT_RANKED = "†"  # marks a value that must not be ranked; in HTML, its cell is also grey
+NOT_RANKED = "†"  # marks a value that must not be ranked; in HTML, the cell is also grey
 NOT_LOADED = "not loaded"  # text for a server that did not run under the load
 DAGGER = (
     f"{NOT_RANKED} A rate of this load that does not rank the server: the server was not the limit "

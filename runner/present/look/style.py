@@ -29,9 +29,9 @@ WIDTH_IN = 7.0
 PNG_DPI = 200  # two pixels per CSS pixel, if the figure is 700 CSS pixels wide
 TALLEST_IN = 16.0  # maximum height: 1,600 pixels if the figure is 700 pixels wide
 LEAST_OF_PANEL = 0.4
-"""The panels of a figure keep at least this share of their height if they shrink.
+"""Smallest share to which `page` reduces the height of panels.
 
-Panels shrink only if the figure would be higher than `TALLEST_IN`.
+The panels of a figure shrink only if the figure would otherwise be higher than `TALLEST_IN`.
 """
 TITLE_PT = 15.5
 TEXT_PT = 12.5
@@ -412,11 +412,12 @@ def save(figure: Figure, folder: Path, name: str, provenance: str = "") -> tuple
 
 
 def share_styles(svg: str) -> str:
-    """Return matplotlib's SVG with the style of equal markers written only once, at their group.
+    """Return matplotlib's SVG with fewer bytes: equal markers of a group share one style.
 
     matplotlib writes the style at each marker. In a figure with thousands of dots, these styles are
-    half of the bytes. The picture stays the same, because markers inherit the style of their group
-    (CSS Cascading, "Inheritance").
+    half of the bytes. If all markers of a group have the same style, this function moves the style
+    from the markers to the group. The picture stays the same, because markers inherit the style of
+    their group (CSS Cascading, "Inheritance").
     """
     return _MARKERS.sub(_with_shared_style, svg)
 

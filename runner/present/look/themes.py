@@ -22,7 +22,7 @@ from runner.model import LabError
 from runner.present.look import style
 from runner.present.look.palette import NIGHT, SHADE, SHADE_EDGE, WHITE, Identity, legible, pale
 
-MOON = "#E6E8EC"  # colour of ink on a dark page
+MOON = "#E6E8EC"  # the dark partner of `style.INK`, in which texts are drawn
 COLOURED: dict[type[Artist], tuple[str, ...]] = {
     Text: ("color",),
     Line2D: ("color", "markeredgecolor", "markerfacecolor"),
@@ -60,9 +60,10 @@ def save_both(
 def darken(figure: Figure, looks: Iterable[Identity]) -> None:
     """Recolour a drawn figure in place for a dark page.
 
-    Greys are mapped by `night`, which makes the background dark and the ink light. The colours of
-    `looks` (colour, pale shade and ink) and the highlights are replaced by their dark partners.
-    Raise LabError if there is any other colour; some artists may have been recoloured by then.
+    Greys are mapped by `night`, which makes the background dark and the texts light. Two kinds of
+    colours are replaced by their dark partners: the colours of `looks` (colour, pale shade and
+    ink), and the colours of highlighted stretches of time (`SHADE`, `SHADE_EDGE`). Raise LabError
+    if there is any other colour; some artists may have been recoloured by then.
     """
     known = partners(looks)
     with style.rc():
@@ -74,7 +75,7 @@ def darken(figure: Figure, looks: Iterable[Identity]) -> None:
 
 
 def partners(looks: Iterable[Identity]) -> DarkPartners:
-    """Return the dark partners of the colours of `looks`, and of the highlights."""
+    """Return the dark partners of the colours of `looks`, and of `SHADE` and `SHADE_EDGE`."""
     marks: Partners = {to_hex(light): to_hex(dark) for light, dark in (SHADE, SHADE_EDGE)}
     words: Partners = {}
     for look in looks:
@@ -88,8 +89,8 @@ def partners(looks: Iterable[Identity]) -> DarkPartners:
 def night(grey: str) -> str:
     """Return the dark partner of a grey.
 
-    White becomes the dark background. Ink and darker greys become light ink. Greys between white
-    and ink are interpolated.
+    White becomes the dark background (`NIGHT`). `style.INK` and darker greys become the light
+    `MOON`. Greys between white and `style.INK` are interpolated.
     """
     paper = to_rgb(WHITE)[0]
     ink = to_rgb(style.INK)[0]

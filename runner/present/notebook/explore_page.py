@@ -51,8 +51,8 @@ class ExplorePage(RunPage):
         self.colors = {
             server: look.color for server, look in identities(self.tables.trials).items()
         }
-        # One row per trial, sorted by load. `compared` is True if means and ratios include the
-        # trial.
+        # The table of sealed trials, with one row per trial, sorted by load. Its column `compared`
+        # is True if means and ratios include the trial.
         placed = sealed.assign(
             place=sealed["server"].map(list(self.colors).index),
             compared=~not_compared(self.tables).loc[sealed.index],
@@ -62,21 +62,27 @@ class ExplorePage(RunPage):
         has_users = trials["tool"].map(lambda tool: traits_of(tool).runs_scripts).astype(bool)
         by_users = trials[has_users] if has_users.any() else trials
         timed = trials[trials["latency_p50_ms"].notna()]
-        # The name of the load that the notebook examines: the load that has the most trials with
-        # response times, if possible among loads of virtual users (k6). The name is empty if there
-        # are no trials.
+        # The name of the load that the notebook examines. This is the load that has the most trials
+        # with response times, if possible among loads of virtual users (k6). If no trial has
+        # response times, it is the load with the most trials. The name is empty if the run has no
+        # sealed trials.
         most = next(filter(len, (timed[has_users[timed.index]], timed)), by_users)
         self.load = str(most["load"].value_counts(sort=False).idxmax()) if len(most) else ""
         highest = by_users.sort_values("server_cpu_peak_100ms_pct", ascending=False)
-        # The trial that the notebook examines; empty if the run has no trials.
+        # The id of the trial that the notebook examines. If no trial was given, this is the trial
+        # whose server had the highest CPU peak, if possible among k6's trials. The id is empty if
+        # the run has no sealed trials.
         self.trial = trial or next(iter(highest["trial_id"]), "")
-        # The number of a trial's requests that took `lower_ms` to `upper_ms`, for each second of
-        # the load. wrk does not record seconds, so `second` is null in wrk's trials.
+        # A table of response times. A row says how many of a trial's requests took `lower_ms` to
+        # `upper_ms` in one second of the load. wrk does not record seconds, so `second` is null in
+        # wrk's trials.
         self.latency = self._joined(self.tables.latency)
-        # The number of a k6 trial's requests that were answered in the 0.1 s after `t_s`.
+        # A table of rates. A row says how many of a k6 trial's requests were answered in the 0.1 s
+        # after `t_s`.
         self.throughput = self._joined(self.tables.throughput)
-        # The CPU use and memory of each subject of a trial in the `dt_s` seconds that end at `t_s`.
-        # A CPU use of 100 % is one core.
+        # A table of CPU use and memory. A row has the CPU use and the memory of one subject of a
+        # trial (such as the server) in the `dt_s` seconds that end at `t_s`. A CPU use of 100 % is
+        # one core.
         self.resources = self._joined(self.tables.resources)
 
     def requests(self, trial: str = "") -> pd.DataFrame:
@@ -121,11 +127,11 @@ class ExplorePage(RunPage):
         )
 
     def show_drawn(self, name: str, drawn: Any, words: str) -> None:
-        """Show a picture by seaborn (a grid or axes) at the usual width, with `words` below it.
+        """Show a picture that seaborn has drawn, at the usual width, with `words` below it.
 
-        The alternative text consists of `words` and a description of the axes and the legend.
-        Unless the page is live, the picture is saved as explore-NAME.png and .svg in the run's
-        figures folder.
+        `drawn` is the object that seaborn returned: a grid or axes. The alternative text consists
+        of `words` and a description of the axes and the legend. Unless the page is live, the
+        picture is saved as explore-NAME.png and .svg in the run's figures folder.
         """
         figure: Figure = drawn.figure
         figure.set_figwidth(style.WIDTH_IN)

@@ -46,7 +46,10 @@ AT_ONCE = min(2, len(os.sched_getaffinity(0)))
 
 @dataclass(frozen=True, eq=False)
 class _Idle:
-    """A kernel without a notebook. `asked` is the id of the last request to this kernel."""
+    """A kernel that executes no notebook.
+
+    `asked` is the id of the last request to this kernel.
+    """
 
     kernel: KernelManager
     client: BlockingKernelClient
@@ -82,7 +85,7 @@ class Kernels:
     def __init__(self, count: int = AT_ONCE) -> None:
         self.count = count
         self.started: list[KernelManager] = []
-        """All kernels, with and without a notebook."""
+        """All kernels, both those that execute a notebook and those that wait for one."""
         self._idle: queue.SimpleQueue[_Idle] = queue.SimpleQueue()
         made = _new_folder()
         self._folder = made.path
@@ -109,9 +112,10 @@ class Kernels:
 
     @contextlib.contextmanager
     def one(self) -> Iterator[KernelManager]:
-        """Wait for a kernel without a notebook, and yield it when it has finished its last request.
+        """Wait for a kernel that executes no notebook, and yield this kernel.
 
-        Raise LabError if the kernel died.
+        The kernel is yielded when it has finished its last request. Raise LabError if the kernel
+        died.
         """
         idle = self._idle.get()
         try:

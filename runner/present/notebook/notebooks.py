@@ -44,9 +44,9 @@ A notebook whose content is figures needs no such function, because each figure 
 can show (`Registered.needs`).
 """
 LONGEST_CELL_S = 900
-"""A cell that runs longer than this many seconds is stopped.
+"""If a cell runs longer than this many seconds, the execution of its notebook fails.
 
-Such a cell hangs: even in the largest runs, a cell takes only a few seconds.
+Such a cell hangs: even for the largest runs, a cell takes only a few seconds.
 """
 
 
@@ -178,7 +178,8 @@ def _shown(cells: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
     """Return the cells of a page, without sections in which no code cell has an output.
 
     A section extends from a heading to the next heading of the same or a higher level. A section
-    without code cells consists only of words, and is kept.
+    without code cells consists only of words, and is kept. Single code cells without an output are
+    left out, too.
     """
     headings = [
         re.match(r"#{1,6}(?= )", cell.source) if cell.cell_type == "markdown" else None

@@ -207,8 +207,8 @@ class RunPage(Page):
                 f"In the trial {trial!r} the script and the probe sent different requests, which "
                 "cannot be compared: choose another trial."
             )
-        # A function that makes a figure gets one of these values: the value of the type for which
-        # the function was registered.
+        # The possible arguments of functions that make figures, by type. Each function is called
+        # with the argument of the type for which it was registered (`Registered.subject`).
         self.subjects: dict[type, Any] = {
             Tables: self.tables,
             Case: self.case,

@@ -41,7 +41,7 @@ ELSEWHERE = (
     "Published numbers were taken on other machines: compare ratios between servers, not rates."
 )
 
-# --- a run ----------------------------------------------------------------------------------------
+# --- parts about one run --------------------------------------------------------------------------
 
 
 def loads(tables: Tables) -> Iterator[Block]:
@@ -157,7 +157,10 @@ def inserts_answer(tables: Tables) -> Iterator[Block]:
 
 
 def answer(tables: Tables) -> Iterator[Block]:
-    """Yield the most important findings, why servers differ, the warnings, and the machine."""
+    """Yield the report's answer: the main findings, the warnings, and a note on the machine.
+
+    The findings are followed by sentences that say why the servers differ.
+    """
     why = why_figures.first_sentences(tables, findings.quoted_servers(tables))
     yield Bullets((*findings.first_screen(tables), *why))
     yield _warnings(tables)
@@ -338,13 +341,13 @@ def verdicts(tables: Tables) -> Iterator[Block]:
 
 
 def machine(tables: Tables) -> list[Block]:
-    """Return the facts of the manifest, and the counts of trials and verdicts."""
+    """Return a table with the facts of the manifest, and with the counts of trials and verdicts."""
     known = captions.manifest_facts(tables.manifest) | captions.trials_and_verdicts(tables.trials)
     facts = pd.DataFrame(known.items(), columns=["what", "value"])
     return [TextTable(facts, about="Machine and run")]
 
 
-# --- a run beside published numbers and claims ----------------------------------------------------
+# --- parts that compare a run with published numbers and claims -----------------------------------
 
 
 def claims_of(tables: Tables) -> Iterator[Block]:
@@ -398,10 +401,10 @@ def claims_answer(tables: Tables) -> Iterator[Block]:
 def _reason(judged: Judged) -> str:
     """Return the reason for the outcome of a claim.
 
-    If a ratio was measured for the claim, the measured and the claimed ratio come before the
-    reason, and the remedy of an undecided claim comes after it. If the claim cannot be judged, and
-    the remedy is another run with the claim's load, the remedy is left out, because a paragraph
-    below the tables names this remedy.
+    If a ratio was measured for the claim, the text begins with the measured and the claimed ratio.
+    If the claim is undecided, the text ends with the remedy, which says what to measure in order to
+    decide the claim. But if the claim cannot be judged without another run with the claim's load,
+    this remedy is left out, because a paragraph below the tables names it.
     """
     if (
         judged.claim.range_words
@@ -472,7 +475,7 @@ def evidence_words(judged: Judged) -> Iterator[str]:
     yield f"Why: {judged.why}."
 
 
-# --- by their names -------------------------------------------------------------------------------
+# --- the functions that make parts, by the names of the parts -------------------------------------
 
 OF_A_RUN: dict[str, Part] = {
     # The most important findings, and a line that the reader can unfold to see the warnings.

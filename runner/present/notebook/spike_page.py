@@ -92,9 +92,10 @@ class SpikePage(RunPage):
             self.choose(chosen, spike_words.why(self.survey, chosen), start_s, stop_s)
 
     def choose(self, trial: str, why: str = "", start_s: float = 0.0, stop_s: float = 0.0) -> None:
-        """Choose a trial, or a part of its load, and update everything that is shown.
+        """Choose a trial and the seconds of its load to show, and update everything that is shown.
 
-        `why` is a sentence that says why the trial was chosen.
+        If `start_s` and `stop_s` are 0, the whole load is shown. `why` is a sentence that says why
+        the trial was chosen.
         """
         self.view = self.subjects[View] = view(self.tables, trial, why, start_s, stop_s)
         self.parts = {
@@ -105,7 +106,7 @@ class SpikePage(RunPage):
             self._choices.value += 1
 
     def show_controls(self) -> None:
-        """Show a list of trials and a slider for the displayed time.
+        """Show a list of trials, and a slider for the seconds of the load that are shown.
 
         Show nothing unless the page is live.
         """

@@ -34,7 +34,7 @@ HEAD_IN = 0.3  # height of the columns' headings
 BETWEEN_IN = 0.1  # distance between claims with different outcomes
 NARROWEST = 1.25  # the axis extends at least to this factor and its inverse
 WIDEST = 8.0  # the axis extends at most to this factor and its inverse
-EDGE = 0.05  # share of the axis left free at both ends
+EDGE = 0.05  # free space at each end of the axis, as a share of the length that values need
 TICKS = ((0.25, 0.5, 1.0, 2.0, 4.0), (0.5, 1.0, 2.0), (0.2, 1.0, 5.0), (1.0,))
 
 
@@ -55,7 +55,7 @@ class ClaimRow:
 
     @property
     def published(self) -> str:
-        """The range in which the claim holds: `> 1`, `0.95–1.05`."""
+        """The range in which the claim holds, as text: for example `> 1` or `0.95–1.05`."""
         if self.at_most == math.inf:
             return f"> {self.at_least:g}"
         if not self.at_least:
@@ -64,7 +64,7 @@ class ClaimRow:
 
     @property
     def here(self) -> str:
-        """The lowest and the highest of our ratios: `0.45–0.68`."""
+        """The lowest and the highest of our ratios, as text: for example `0.45–0.68`."""
         ends = dict.fromkeys(f"{end:.2f}" for end in (min(self.middles), max(self.middles)))
         return "–".join(ends)
 

@@ -116,7 +116,12 @@ def _ratio(tables: Tables, go: Row, rust: Row) -> _PublishedRatio:
 
 
 def _noise(tables: Tables, go: Row, rust: Row) -> float:
-    """Return the largest ratio (>= 1) that noise alone caused under the loads of two rows."""
+    """Return the factor (>= 1) by which our ratio's interval is widened because of noise.
+
+    `go` and `rust` are the rows of the two servers that the ratio compares. `noise_floor` computes
+    a factor for the load of each server, from the ratio between two labels of one server. The
+    larger of the two factors is returned. It is 1 if the run has no server with two labels.
+    """
     column = go.quantity.quantity.column
     return max(
         noise_floor(

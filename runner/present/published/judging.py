@@ -298,12 +298,12 @@ def _whichever(outcomes: Mapping[str, Outcome], depends_on: str) -> Outcome:
     return Outcome(outcome, why, parts)
 
 
-# --- from an entry to ratios ----------------------------------------------------------------------
+# --- from an entry of claims.toml to ratios -------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class LoadTrials:
-    """The trials of one load under all conditions, such as quotas (see `TERMS`)."""
+    """The trials of one load under all conditions, such as quotas (`TERMS` lists them)."""
 
     label: str
     """Short name of the load, which says under which load a ratio of the claim was measured."""
@@ -384,8 +384,8 @@ def _loads(tables: Tables, asked: Comparison, servers: Sequence[str]) -> list[Lo
     if not chosen:
         return [LoadTrials(sought, trials, sought)]
     # Use `load_shape` as the label, because a shape names the rate but not the request. So two
-    # loads with different requests at the same rate have the same label, by which `_parts` finds
-    # such a pair.
+    # loads with different requests at the same rate have the same label. `_parts` pairs such loads
+    # by this label.
     return [LoadTrials(str(rows["load_shape"].iloc[0]), rows, sought) for rows in chosen]
 
 

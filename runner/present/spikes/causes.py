@@ -30,7 +30,10 @@ HALF = 0.5
 CATCHING_UP_S = 3.0
 """Lost CPU time counts only if the server lost it at most this many seconds before a spike."""
 APART_S = 0.25
-"""A hindrance that ended more than this many seconds before the spike does not count."""
+"""A hindrance that ended more than this many seconds before the spike does not count.
+
+A hindrance is a stretch in which something held the server back (hindrance.py).
+"""
 
 
 class Cause(StrEnum):

@@ -6,6 +6,10 @@ window of the sampler. Garbage collections, the pool and accepted connections ar
 the answers to GET /stats, which the lab requests from the server at most five times a second.
 Therefore it is known only that such an event lies somewhere between two answers.
 
+For waiting, context switches, accepted connections and CPU use, an event is a stretch in which the
+values stand out: they are far above their baseline, by the rules of found.py. What is far depends
+on the deviation, which is the usual distance of the values from their baseline.
+
 The test computes the share of spikes that overlap an event of one kind. Then it shifts the events
 against the spikes by 1, 2, ... windows, in a circle, and computes the same share for each shift.
 Shifting preserves how events and spikes cluster, and breaks only the relation between events and
@@ -117,7 +121,7 @@ def events_of(
 
 
 def _collections(server: pd.DataFrame, duration_s: float) -> Events:
-    """Return the garbage collections, with their pause times as amounts."""
+    """Return the garbage collections; the amounts of these events are their pause times."""
     cycles = inside(server, "gc_cycles", math.inf, -math.inf)
     pauses_ms = inside(server, "gc_pause_total_ms", duration_s)
     return _events(
@@ -131,9 +135,11 @@ def _collections(server: pd.DataFrame, duration_s: float) -> Events:
 
 
 def _holds(server: pd.DataFrame, host: pd.DataFrame, duration_s: float) -> Iterator[Events]:
-    """Yield each kind of event that holds the server back: waiting, steal, throttling and stops.
+    """Yield each kind of event that holds the server back.
 
-    The amount of an event is the time that the server lost. Stops have no amounts.
+    The kinds are: waiting for a CPU, steal, throttling by a quota, and being stopped by a signal
+    (SIGSTOP). The amount of an event is the time that the server lost. An event of the last kind
+    has no amount.
     """
     waited = inside(server, "waited_ms", duration_s)
     waited_pct = waited.value / (10 * (waited.end_s - waited.start_s))
@@ -188,8 +194,9 @@ def _events(
 ) -> Events:
     """Return the events of one kind, given the windows and the range of windows of each event.
 
-    If there are fewer than `enough` windows, the events of this kind are not known, and the result
-    contains the reason `unknown` instead of events.
+    A range in `ranges` consists of the indices of an event's first and last window. If there are
+    fewer than `enough` windows, the events of this kind are not known, and the result contains the
+    reason `unknown` instead of events.
     """
     if len(windows.end_s) < enough:
         return Events(kind, unknown=unknown)
@@ -205,11 +212,11 @@ def _events(
 
 
 def _pairs(differs: NDArray[np.bool_]) -> list[Range]:
-    """Return the range of windows of each event that the answers of GET /stats show.
+    """Return a range of windows for each event that two successive answers of GET /stats show.
 
-    There is a window for each answer. `differs` says, for each answer except the first, whether an
-    event happened since the previous answer. The range of such an event consists of the windows of
-    these two answers.
+    There is a window for each answer. `differs` has a value for each answer except the first: it is
+    True if an event happened since the previous answer. The range of this event consists of the
+    windows of the two answers.
     """
     return [(int(place), int(place) + 1) for place in np.flatnonzero(differs)]
 

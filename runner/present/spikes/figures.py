@@ -42,7 +42,10 @@ LANES = {
     "generator's CPU spike": "generator",
     "database's CPU spike": "database",
 }
-"""Names of the lanes in the figure, by the kind of event that a lane shows."""
+"""Names of the lanes in the figure, by the kind of event that a lane shows.
+
+A lane is a horizontal strip in the lowest panel, which shows the events of one kind over time.
+"""
 NUMBER_ROOM = 0.035  # numbers of spikes are at least this share of the panel's width apart
 
 

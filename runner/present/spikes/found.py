@@ -18,11 +18,12 @@ upwards. Therefore the upper side alone, 1.4826 x (third quartile - median), is 
 larger. The deviation is never below a floor, which is FLOOR_PCT for CPU use.
 
 Spike: A spike consists of FEWEST_WINDOWS or more consecutive windows, each of which is more than
-LIMIT deviations above its baseline. Two stretches with a single window between them are joined. A
-spike is `settling` if it begins in the first SETTLING_S seconds of the load or of a slice, while
-connections are opened and the rate rises from zero. A settling spike is listed but not counted. A
-stretch that is longer than half of BASELINE_S, or longer than about a quarter of the load, raises
-its own baseline, so it is not found.
+LIMIT deviations above its baseline. Shorter stretches are left out. Then, if a single window lies
+between two of the remaining stretches, they are joined to one spike. A spike is `settling` if it
+begins in the first SETTLING_S seconds of the load or of a slice, while connections are opened and
+the rate rises from zero. A settling spike is listed but not counted. A stretch that is longer than
+half of BASELINE_S, or longer than about a quarter of the load, raises its own baseline, so it is
+not found.
 
 Chance: If single windows often exceed the limit, some of these windows are consecutive by chance.
 Suppose that windows exceed the limit independently of each other with probability q. Then the mean
@@ -97,7 +98,7 @@ class Stretch:
 
 @dataclass(frozen=True, kw_only=True)
 class Spike(Stretch):
-    """A stretch of windows in which the CPU use is above the limit."""
+    """A stretch of windows in which the CPU use is above the limit (see the module docstring)."""
 
     height_pct: float  # height of the highest window above its baseline, in % of a core
     baseline_pct: float  # baseline of the highest window
@@ -120,7 +121,7 @@ class Track:
 
     It is NaN if there were too few windows to look for spikes.
     """
-    ranges: tuple[tuple[int, int], ...]  # first and last window of each stretch above the limit
+    ranges: tuple[tuple[int, int], ...]  # index of each stretch's first and last window
     fewest: int
     """Minimum length of a stretch, in windows.
 
@@ -197,7 +198,10 @@ def track(samples: pd.DataFrame, duration_s: float, slices: float = 1) -> Track:
 
 
 def inside(samples: pd.DataFrame, column: str, until_s: float, from_s: float = 0.0) -> Windows:
-    """Return the windows between `from_s` and `until_s` that have a value, sorted by time."""
+    """Return the windows between `from_s` and `until_s` with their values, sorted by time.
+
+    The values are those of `column`. Windows in which `column` is NaN are left out.
+    """
     end, length, value = samples[["t_s", "dt_s", column]].to_numpy(dtype=np.float64).T
     kept = np.flatnonzero(
         (end - length >= from_s - ROUNDING_S) & (end <= until_s + ROUNDING_S) & ~np.isnan(value)
@@ -267,9 +271,11 @@ def beyond_chance(lengths: NDArray[np.int64], windows: int, fewest: int) -> int:
 
 
 def stretches(above: NDArray[np.bool_], fewest: int) -> tuple[tuple[int, int], ...]:
-    """Return the first and the last index of each run of at least `fewest` True values.
+    """Return the first and the last index of each stretch of windows above the limit.
 
-    Runs with a single False between them are joined.
+    `above` is True for each window above the limit. First, each run of fewer than `fewest` True
+    values is left out. Then, if a single window lies between two of the remaining runs, these runs
+    and the window are joined to one stretch.
     """
     # `binary_closing` treats values beyond the ends as False, and would shorten a run that reaches
     # an end. Therefore pad both ends.

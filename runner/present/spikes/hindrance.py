@@ -35,8 +35,8 @@ milliseconds at a time, even beside a busy program.
 LEAST_LOST_MS = 30.0
 """A stretch is reported only if the server lost at least this many ms in it.
 
-This rule applies to stolen, throttled and waiting time. Stretches in which a signal had stopped the
-server are always reported.
+This rule applies to stolen, throttled and waiting time. A stretch in which a signal (SIGSTOP) had
+stopped the server is always reported.
 """
 
 
@@ -92,7 +92,7 @@ def hindrances(samples: pd.DataFrame, duration_s: float) -> tuple[Hindrance, ...
 
 
 def _stopped(windows: Windows) -> Iterator[Hindrance]:
-    """Yield the stretches in which a signal had stopped the server.
+    """Yield the stretches in which a signal (SIGSTOP) had stopped the server.
 
     A stretch consists of consecutive windows at whose ends the sampler found the server stopped.
     """
@@ -106,8 +106,9 @@ def _stopped(windows: Windows) -> Iterator[Hindrance]:
 def _lost(hold: Hold, windows: Windows, floor_pct: float, fewest: int) -> Iterator[Hindrance]:
     """Yield the stretches of `fewest` or more windows in which the lost time stands out.
 
-    The values of `windows` are the lost time in ms. The deviation of the lost time is never below
-    `floor_pct`, in % of the time. `hold` is the kind of thing that held the server back.
+    Stretches with less than LEAST_LOST_MS of lost time are left out. The values of `windows` are
+    the lost time in ms. The deviation of the lost time is never below `floor_pct`, in % of the
+    time. `hold` is the kind of thing that held the server back.
     """
     lost_pct = windows.value / (10 * (windows.end_s - windows.start_s))
     shares = Windows(windows.start_s, windows.end_s, lost_pct)

@@ -35,7 +35,7 @@ from runner.present.statistics.stats import (
 CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE
 LOOKS = (6, 9, 12, 16, 20)
-"""Numbers of sessions after which a run with `--until` checks whether it can stop.
+"""Numbers of sessions after which a run with `--until` checks whether it can end.
 
 Each such check is called a look.
 """
@@ -217,8 +217,9 @@ def unpaired(log_a: Floats, log_b: Floats) -> LogRatio:
 
     The last axis of both arguments runs over the trials. The degrees of freedom are Welch's (1947,
     Biometrika 34, 28). Intervals and p-values equal those of `scipy.stats.ttest_ind` for unequal
-    variances. That function is not used for two reasons: its result lacks the standard error, and
-    it prints a warning if all trials of a side are equal, as the memory of a server may be.
+    variances. That function is not used for two reasons. Its result lacks the standard error. And
+    it prints a warning if all trials of a side have the same value, which can happen with the
+    memory of a server.
     """
     a = one_sample(log_a)
     b = one_sample(log_b)
@@ -235,11 +236,11 @@ def unpaired(log_a: Floats, log_b: Floats) -> LogRatio:
 class Ratio:
     """The ratio a / b of two servers' geometric means with its interval (95 % by default).
 
+    `low` and `high` are the ends of the interval. The interval is computed from `standard_error`,
+    which is the standard error of the ratio's logarithm, and from the degrees of freedom `degrees`.
     `mean_a` and `mean_b` are the geometric means of the compared trials. `p` is the t test's
     p-value of the null hypothesis that the servers do not differ. `blocks` is the number of blocks
-    within which the servers were compared, or 0 if they were compared as two samples. The interval
-    is computed from `standard_error`, which is the standard error of the ratio's logarithm, and
-    from the degrees of freedom `degrees`.
+    within which the servers were compared, or 0 if they were compared as two samples.
     """
 
     ratio: float

@@ -75,8 +75,9 @@ class Ranking:
     def transitive(self) -> bool:
         """True if the differences divide the servers into groups of equal servers.
 
-        It is then enough to know which neighbours in the ranking differ: two servers differ if and
-        only if some neighbours differ on the way from the one server to the other.
+        It is then enough to know which neighbours in the ranking differ. Two servers differ if and
+        only if, on the way through the ranking from one to the other, at least one server differs
+        from the next.
         """
         names = [place.name for place in self.places]
         apart = [self.pairs[neighbours].differ for neighbours in pairwise(names)]

@@ -29,14 +29,14 @@ SEED = 20_261_121
 DRIFT_RESAMPLES = 1_999
 EXACT_BLOCKS = 14  # if there are at most this many blocks, all permutations are tried
 RESOLUTION = 10
-"""The smallest p-value that a test can reach must be at most `alpha` divided by this factor.
+"""A test is used only if it can reach a p-value of `alpha` divided by this factor.
 
-Otherwise a t test is used instead of the permutation test or the Mann-Whitney test. With n blocks
-the smallest possible p-value of the permutation test is 2^(1-n), which occurs if one server wins
-every block. Therefore five blocks cannot reach 5 %, and ten blocks cannot reach the 0.14 % that
-Holm's correction requires of the best of 36 pairs. With only a few more blocks, the permutation
-test could reach the level, but only if a server wins almost every block, so this test would have
-little power. The factor excludes these cases, too.
+If the permutation test or the Mann-Whitney test cannot reach such a small p-value, a t test is used
+instead. With n blocks the smallest possible p-value of the permutation test is 2^(1-n), which
+occurs if one server wins every block. Therefore five blocks cannot reach 5 %, and ten blocks cannot
+reach the 0.14 % that Holm's correction requires of the best of 36 pairs. With only a few more
+blocks, the permutation test could reach the level, but only if a server wins almost every block, so
+this test would have little power. The factor excludes these cases, too.
 """
 MAGNITUDES = ((0.147, "negligible"), (0.33, "small"), (0.474, "medium"), (math.inf, "large"))
 """Upper bounds of the absolute value of Cliff's delta, each with the word for values below it.

@@ -184,7 +184,7 @@ def is_known(rows: Sequence[Row]) -> bool:
 
 
 def sessions_of(rows: Sequence[Row]) -> int:
-    """Return the largest number of sessions in any row."""
+    """Return the number of sessions that were compared, which is the largest number in any row."""
     return max((row.judged.sessions for row in rows if row.judged is not None), default=0)
 
 

@@ -2,10 +2,11 @@
 
 In each session three servers run side by side: base, base again (a second label of base), and head.
 Each session gives an effect (head compared with the mean of the two bases) and a measure of the
-noise (base again compared with base). After certain numbers of sessions there is an interim look at
-the effects. If a look shows a difference, this is only a suspicion. Only the sessions after this
-look can confirm the suspicion, because the earlier sessions caused it. docs/two-commits.md explains
-the rule, and `benchmarks/false_alarms.py` measures how often the rule errs.
+noise (base again compared with base). After certain numbers of sessions (`LATER_LOOKS`), there is
+an interim look: the effects of all sessions so far are tested. If a look shows a difference, this
+is only a suspicion. The sessions before the look raised the suspicion, so only the sessions after
+the look can confirm it. docs/two-commits.md explains the rule, and `benchmarks/false_alarms.py`
+measures how often the rule errs.
 """
 
 from __future__ import annotations
@@ -241,8 +242,8 @@ def _excludes(effects: Effects, rule: Rule, alpha: float, *, slower_only: bool =
     """Return True if the sessions exclude every difference that a tie must exclude.
 
     The interval of the effect at the level `alpha` must lie between `-rule.excluded` and
-    `rule.excluded`. With `slower_only`, only its upper end matters: the sessions then need to
-    exclude only that head is slower than base.
+    `rule.excluded`. With `slower_only`, only the upper end of the interval matters, because the
+    sessions then need to exclude only that head is slower than base.
     """
     low, high = one_sample(effects.effect).interval(1 - alpha)
     return float(high) < rule.excluded and (slower_only or float(low) > -rule.excluded)

@@ -141,10 +141,10 @@ def sentence(found: Compared) -> str:
 
 
 def _largest_first(rows: Sequence[Row]) -> list[Row]:
-    """Return the three most important rows.
+    """Return at most three rows, with the most important row first.
 
-    Rows of deciding quantities come before other rows. Within both groups, the row with the largest
-    change comes first.
+    Rows of deciding quantities are more important than other rows. Among the rows of deciding
+    quantities, and among the other rows, the row with the largest change comes first.
     """
 
     def rank(row: Row) -> tuple[bool, float]:
@@ -172,8 +172,9 @@ def markdown(found: Compared, remarks: Sequence[str], link: str | None = None) -
 def junit(found: Compared) -> str:
     """Return the result as JUnit XML, with a test case for each quantity and for the objective.
 
-    A quantity that became worse counts as a failure. A quantity without a decision usually counts
-    as skipped. It counts as an error if it is a deciding quantity and the whole run is undecided.
+    Quantities that are only shown have no test case. A quantity that became worse counts as a
+    failure. A quantity without a decision usually counts as skipped. It counts as an error if it is
+    a deciding quantity and the whole run is undecided.
     """
     judged = [row for row in found.rows if not row.is_shown_only]
     suite = ElementTree.Element("testsuite", name="bench ab")

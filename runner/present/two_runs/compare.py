@@ -1,6 +1,7 @@
 """Compare two runs cell by cell.
 
-For each quantity of a cell there are both values, their ratio with its interval, and a verdict.
+The comparison of a quantity of a cell consists of the quantity's means in both runs, the ratio of
+these means with its interval, and a verdict: tie, better, worse, or not enough trials.
 """
 
 import math
@@ -45,7 +46,7 @@ TITLE = "B / A: what both runs measured"
 GREY = Identity(style.GREY, style.GREY, "o", "-")
 
 
-# --- what differs between two manifests -----------------------------------------------------------
+# --- differences between the manifests of two runs ------------------------------------------------
 
 ALWAYS = {
     Condition.MACHINE,
@@ -107,7 +108,7 @@ def same_binary(a: Manifest, b: Manifest, servers: Sequence[str]) -> tuple[str, 
     return tuple(server for server in servers if a.program_of(server) and server not in others)
 
 
-# --- cell by cell ---------------------------------------------------------------------------------
+# --- the comparison of each cell ------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -158,8 +159,8 @@ class RunComparison:
     - `same_binary` names the servers that ran the same binary in both runs.
     - `only_a` and `only_b` are the cells that only one of the runs has.
     - `unsealed` are the cells that have no sealed trial in one of the runs.
-    - `incomparable` are the quantities of cells that describe the server in only one of the runs.
-      Each is a text with the verdicts of both runs.
+    - `incomparable` has a text for each quantity of a cell that was not compared because it
+      describes the server in only one of the runs. The text contains the verdicts of both runs.
     """
 
     run_a: str
@@ -203,8 +204,9 @@ def compare_runs(
 ) -> RunComparison:
     """Compare run B with run A in the cells that both runs have. Failed trials are left out.
 
-    Here two cells are the same if their servers, their loads, and the sizes and warm-ups of their
-    loads are equal. The runs have no blocks in common, so the intervals of the ratios are Welch's.
+    Both runs have a cell if each of them ran the same server under the same load, with the same
+    sizes of the load (`SIZES`, which include the warm-up). The runs have no blocks in common, so
+    the intervals of the ratios are Welch's.
 
     Two values differ if two conditions are met. First, the ratio's interval excludes 1 and does not
     lie within the noise between two labels of one server. Second, a test finds a difference after
@@ -305,8 +307,8 @@ def samples_of(
 ) -> dict[Followed, dict[int, Sample]]:
     """Return the samples of all runs, by cell and quantity, and then by the number of the run.
 
-    Runs are counted from 1. A run has no sample of a quantity that does not describe the server in
-    this run.
+    Runs are counted from 1. If a quantity does not describe the server in a run, the result has no
+    sample of this quantity for this run.
     """
     found: dict[Followed, dict[int, Sample]] = {}
     for run_number, cells in enumerate(runs, start=1):
@@ -369,7 +371,7 @@ def _compared(
         )
 
 
-# --- in words -------------------------------------------------------------------------------------
+# --- the comparison as tables and sentences -------------------------------------------------------
 
 
 def tables(found: RunComparison) -> dict[str, pd.DataFrame]:
@@ -457,7 +459,7 @@ def left_out(found: RunComparison) -> dict[str, tuple[str, ...]]:
     return {why: cells for why, cells in reasons.items() if cells}
 
 
-# --- as a figure ----------------------------------------------------------------------------------
+# --- the comparison as a figure -------------------------------------------------------------------
 
 
 def ratios(found: RunComparison, looks: Mapping[str, Identity]) -> Chart:

@@ -146,10 +146,10 @@ def changes(values: Floats, alpha: float = ALPHA) -> Iterator[tuple[int, float]]
     """Yield the positions at which the mean of a series changes, in order, each with its p-value.
 
     The t statistic is computed for each position at which a change could be. The largest t
-    statistic is compared with its simulated distribution in series without a change (Worsley 1979,
-    JASA 74, 365). If it is significant, there is a change at its position. Then the values before
-    and the values after this position are searched for further changes in the same way (binary
-    segmentation, Vostrikova 1981).
+    statistic is compared with the largest t statistics of simulated series without a change
+    (Worsley 1979, JASA 74, 365). If it is significant, there is a change at its position. Then the
+    values before and the values after this position are searched for further changes in the same
+    way (binary segmentation, Vostrikova 1981).
     """
     if values.size < LEAST:
         return
@@ -166,8 +166,9 @@ def changes(values: Floats, alpha: float = ALPHA) -> Iterator[tuple[int, float]]
 def squared_t(rows: Floats) -> Floats:
     """Return the squared t statistic of each position at which a change could be, for each row.
 
-    The t statistic of a position compares the values before the position with the values from this
-    position on. There are at least `AT_EACH_SIDE` values on each side.
+    Each row is a series of values, one per run. The t statistic of a position compares the values
+    before the position with the values from this position on. There are at least `AT_EACH_SIDE`
+    values on each side.
     """
     n = rows.shape[-1]
     centred = rows - rows.mean(axis=-1, keepdims=True)

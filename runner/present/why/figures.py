@@ -26,7 +26,7 @@ The CPU time is enough if it is at least this share of the total CPU time per re
 expensive server.
 """
 LEAST_COST = 0.02
-"""The caption says by which share recording raised the CPU time, if it is at least this share."""
+"""If recording the profiles raised the CPU time by at least this share, the caption says so."""
 BAR_IN = 0.15
 APART_IN = 0.14
 LABEL_IN = 2.85
@@ -57,11 +57,12 @@ def load_of_figure(profiles: Profiles) -> str:
 
 
 def first_sentences(tables: Tables, servers: Collection[str]) -> tuple[str, ...]:
-    """Return a sentence that compares two servers, if the run profiled both `servers`.
+    """Return a tuple with a sentence that compares the CPU time per request of two servers.
 
-    Otherwise the sentence compares the most expensive server with the cheapest server. The sentence
-    names the kinds of work for which the more expensive server needs more, or less, CPU time per
-    request. Return an empty tuple if the run has no profiles of two servers under one load.
+    If `servers` names two servers that the run profiled, these two are compared. Otherwise the most
+    expensive server is compared with the cheapest server. The sentence names the kinds of work for
+    which the more expensive server needs more, or less, CPU time per request. Return an empty tuple
+    if the run has no profiles of two servers under one load.
     """
     profiles = profiles_of(tables)
     if profiles is None:

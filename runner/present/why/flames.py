@@ -130,9 +130,10 @@ def of_difference(profiles: Profiles, less: str, more: str, load: str) -> Frame:
 
 
 def _aligned(table: pd.DataFrame) -> pd.DataFrame:
-    """Return µs per request by path.
+    """Return the µs per request of a server in each slice, by path.
 
-    A path is the kind of work, followed by the functions of the stack. If the stack ends in the
+    `table` contains the same values by kind of work and call stack (see `Profiles.by_stack`). A
+    path is the kind of work, followed by the functions of the stack. If the stack ends in the
     kernel, only the kernel's functions follow.
     """
     paths = [_path(str(category), str(stack)) for category, stack in table.index]

@@ -43,7 +43,7 @@ TOTAL = "all"
 MOST_MISSED = 0.05
 """A remark is made if the CPU time of the samples differs too much from the kernel's count.
 
-Too much is a difference of more than this share of the kernel's count.
+The difference is too much if it is more than this share of the kernel's count.
 """
 NO_PART = "no single kind of work differs significantly"
 LEAST_US = 0.05
@@ -189,7 +189,7 @@ class Reason:
     more: str
     """The server that needs more CPU time."""
     less: str
-    """The server with which it is compared."""
+    """The server with which `more` is compared."""
     parts: str
     """A sentence that says on which kinds of work the additional CPU time is spent."""
 
@@ -286,8 +286,8 @@ def reason(profiles: Profiles, load: str, servers: Collection[str] = ()) -> Reas
     """Return why one server needs more CPU time per request than another under a load.
 
     The servers are those that `first_sentence` compares. Return None if their total CPU times do
-    not differ significantly, or if the more expensive server needs significantly more CPU time for
-    no single kind of work.
+    not differ significantly. Return None, too, if there is no single kind of work for which the
+    more expensive server needs significantly more CPU time.
     """
     found = _pair_or_all(_compared(profiles, load), servers)
     apart = _Apart.of(found[-1].less(found[0])) if len(found) > 1 else None

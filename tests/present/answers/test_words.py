@@ -53,7 +53,7 @@ def shedding(three) -> Tables:
     return changed(one, **rate, **SHED)
 
 
-# --- failures -------------------------------------------------------------------------------------
+# --- failed requests in progress lines and in the summary -----------------------------------------
 
 
 def test_a_progress_line_says_successes_and_failures():
@@ -83,16 +83,17 @@ def test_a_progress_line_counts_the_probes_answers():
 
 @pytest.mark.parametrize("failed", [1, 5, 84, 99, 846, 990, 999, 1000])
 def test_a_share_of_failures_has_one_text_in_the_summary_and_in_the_progress(failed):
-    """Of 1000 requests, 990 fail: every place says `99 %`, and no place says `99.0 %`."""
+    """The progress line and the summary give a share of failed requests in the same words.
+
+    For example, if 990 of 1000 requests fail, both say `99 %`, and neither says `99.0 %`.
+    """
     metrics = {"requests": 1000, "failed": failed, "duration_s": 4.0}
     _, said = rate_words(metrics, is_open=True)
     assert said == f"{summary.percent_words(failed / 10)} of the requests failed"
 
 
 def test_refusals_are_answers_nowhere_in_the_summary(shedding):
-    """Neither the table nor the sentences nor the warnings of the summary count refusals as
-    answers.
-    """
+    """The summary counts refusals as failed requests in its table, sentences and warnings."""
     table = summary.summarize(shedding)
     (row,) = summary.printable(table).to_dict("records")
     assert (row["requests/s"], row["failed"]) == ("793 †", "84.6 %")
@@ -152,7 +153,7 @@ def test_rates_and_costs_of_errors_are_compared_with_nothing(three):
     assert "of gin's" in order.partition("Not ranked, because requests failed")[2]
 
 
-# --- percentiles ----------------------------------------------------------------------------------
+# --- percentiles that a number of requests allows -------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -285,7 +286,7 @@ def test_the_first_byte_is_a_column_of_a_run_of_one_s_own_api(three):
     assert set(shown["first byte p50, ms"]) == {"0.550"}
 
 
-# --- reasons --------------------------------------------------------------------------------------
+# --- reasons for an unknown limit -----------------------------------------------------------------
 
 
 def reasons(*given: str) -> pd.DataFrame:
@@ -326,7 +327,7 @@ def test_the_reason_is_in_the_table_in_json_and_on_the_page(
     assert {"axum", "gin", "nginx"} == set(sheet.frame["servers"].iloc[0].split(", "))
 
 
-# --- the second witness ---------------------------------------------------------------------------
+# --- the probe as a second client -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

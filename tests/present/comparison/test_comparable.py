@@ -100,7 +100,7 @@ def test_the_summary_marks_the_rates_that_no_page_compares(run):
         assert bool(row["server_bound"]) == (allowed and row["tier"] != "calibration")
 
 
-# --- the rules of each quantity -------------------------------------------------------------------
+# --- which trials are an obstacle to which quantity -----------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def test_every_quantity_of_a_page_is_in_the_catalogue_once():
         assert CATALOGUE[quantity.name] is quantity
 
 
-# --- results of comparisons -----------------------------------------------------------------------
+# --- two servers have a ratio, a bound or neither -------------------------------------------------
 
 
 def six(full, rps, verdict="server-bound", trials=6):

@@ -111,7 +111,7 @@ def assert_agree(quotients: list[Quotient], at_least: int) -> None:
     assert len(quotients) >= at_least, f"only {len(quotients)} were found"
 
 
-# --- tables ---------------------------------------------------------------------------------------
+# --- ratios in tables -----------------------------------------------------------------------------
 
 
 def of_the_table(tables: Tables) -> Iterator[Quotient]:
@@ -168,7 +168,7 @@ def test_published_numbers_have_the_ratio_of_the_means_beside_them(run, count):
     assert_agree(found, count)
 
 
-# --- sentences ------------------------------------------------------------------------------------
+# --- ratios in sentences --------------------------------------------------------------------------
 
 
 def of_an_order(sentence: str) -> Iterator[Quotient]:
@@ -270,7 +270,7 @@ def test_two_runs_have_the_ratios_of_the_means_beside_them(tmp_path):
     assert_agree(found, 50)
 
 
-# --- one cell on several pages --------------------------------------------------------------------
+# --- values of one cell on several pages ----------------------------------------------------------
 
 
 def printed_cells(tables: Tables) -> dict[tuple[str, str], dict[Any, Any]]:

@@ -88,7 +88,7 @@ def points(figure: Figure, label: str) -> list[dict[float, tuple[float, float, s
 
 
 def matrix(figure: Figure, server: str) -> list[list[DrawnDot]]:
-    """Return a server's dots in the wrk matrix, as one list for each mode.
+    """Return a server's dots in a figure of wrk's loads, as one list for each connection mode.
 
     The panels of a mode are one column of the figure.
     """
@@ -445,7 +445,7 @@ def test_loads_that_do_not_fit_are_counted() -> None:
     assert len(re.findall(r"In “experiments, N = \d+”", text)) + int(left[1]) == 12
 
 
-# --- on the page ----------------------------------------------------------------------------------
+# --- alt texts on pages ---------------------------------------------------------------------------
 
 PNG = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5E"

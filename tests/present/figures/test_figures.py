@@ -208,7 +208,7 @@ def test_matrix_has_one_axis_for_all_panels(tables: Tables) -> None:
 
 
 def test_matrix_has_the_fastest_server_on_top(tables: Tables) -> None:
-    """The matrix has the fastest server on top, and prints each server's number beside its dot."""
+    """The figure of wrk's rates has the fastest server on top, and each dot has its number."""
     for ax in picture("wrk-requests", tables).axes[::2]:
         assert [label.get_text() for label in ax.get_yticklabels()] == ["nginx", "axum", "gin"]
         drawn = {line.get_label(): float(line.get_xdata()[0]) for line in ax.lines}

@@ -141,7 +141,7 @@ def test_a_knee_belongs_to_the_first_limit_beyond_it(tables: Tables) -> None:
 def test_curves_have_the_known_percentiles_up_to_the_sample(tables: Tables) -> None:
     axum = swept_axum(tables)
     curve = Sweep(axum).curves.set_index(["series", "rate_rps"])
-    # In each block, all response times are multiplied by the same factor: 0.98, 1.00 or 1.02.
+    # Each block has a factor (0.98, 1.00 or 1.02), by which all its response times are multiplied.
     blocks = np.array([synthetic_rates.factor(block) for block in range(1, 7)])
     for series, quantile in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
         found = curve.loc[(series, 3000.0), ["mean", "low", "high"]]

@@ -144,7 +144,7 @@ def test_code_between_backticks_is_code() -> None:
     assert prose("run `bench <x>` & go") == "run <code>bench &lt;x&gt;</code> &amp; go"
 
 
-# --- headings without content ---------------------------------------------------------------------
+# --- sections of a notebook without content -------------------------------------------------------
 
 
 def exported(tmp_path: Path, *cells: str) -> list[str]:
@@ -180,9 +180,9 @@ SECTIONS = {
 }
 """The cells of each notebook, and the texts that the notebook's page must have.
 
-Both cells and texts are separated by `|`. If only introductory words follow a heading, but no table
-and no figure, the heading and these words are left out. A heading stays if one of its subheadings
-stays.
+Both cells and texts are separated by `|`. A section reaches from its heading to the next heading of
+the same or a higher level. If a section has code cells, but none of them has an output, the section
+is left out with its heading and its words. A section that has only words, and no code cell, stays.
 """
 
 

@@ -57,7 +57,8 @@ def make_pages(folder: Path) -> None:
     shutil.copytree(ROOT / "data" / "sample", lab / "data" / "sample")
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as beside:
         patch.setenv("BENCH_ROOT", str(lab))
-        # The kernels of the report are other processes, so both tasks really run at the same time.
+        # The report's notebooks are executed by kernels, which are processes of their own. So the
+        # report and the bundle are really made at the same time.
         report = beside.submit(build_report, find_run("sample"))
         publish(find_run("sample"), lab / "bundle", print)
         report.result()
@@ -158,7 +159,9 @@ def test_a_page_prints_on_a4_without_cutting_anything(chromium, pages, name, the
     with b.opened(chromium, pages[name], 1280, theme) as (page, _):
         pdf = b.printed(page)
         assert 3 < b.sheets(pdf) < 60
-        if name != "report":  # the report's figures are PNG, so their inks are not in the PDF
+        # `inks` returns the colours of all shapes and letters in the PDF. The figures of the page
+        # `report` are PNG pictures, whose colours `inks` does not find.
+        if name != "report":
             assert INK in b.inks(pdf) and not b.inks(pdf) & {MOON, NIGHT}
         assert b.print_faults(page) == []
         assert (
@@ -166,7 +169,7 @@ def test_a_page_prints_on_a4_without_cutting_anything(chromium, pages, name, the
         )
 
 
-# --- the checks themselves ------------------------------------------------------------------------
+# --- the checks that tests/support/browser.py makes of pages --------------------------------------
 
 SOUND = """<!DOCTYPE html><html lang="en"><head><title>t</title></head>
 <body style="font-size: 16px">

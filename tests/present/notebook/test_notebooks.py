@@ -79,7 +79,7 @@ def papermill(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
     )
 
 
-# --- notebooks as they are stored -----------------------------------------------------------------
+# --- notebooks as they are committed --------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_every_figure_stands_in_its_notebook_one_line_a_cell(name):
     assert sorted(shown) == sorted(f'{page}.show_figure("{figure}")' for figure in charts(name))
 
 
-# --- papermill itself -----------------------------------------------------------------------------
+# --- notebooks executed by papermill on the command line ------------------------------------------
 
 
 @pytest.mark.long

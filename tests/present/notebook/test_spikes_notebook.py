@@ -47,7 +47,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return lab
 
 
-# --- executed by a program ------------------------------------------------------------------------
+# --- a notebook that a program executes -----------------------------------------------------------
 
 
 @pytest.mark.long
@@ -150,7 +150,7 @@ def test_each_panel_says_what_it_shows_at_a_second(in_lab: Path) -> None:
     assert events(1.0, others) == "1.00 s: none of these"
 
 
-# --- opened by a reader ---------------------------------------------------------------------------
+# --- a notebook that a reader has opened ----------------------------------------------------------
 
 
 def run_cells(client: Any, *sources: str, reader: bool) -> list[dict[str, Any]]:

@@ -153,10 +153,10 @@ def test_the_words_about_two_clients_have_the_tables_numbers(
 def test_a_percentile_needs_enough_requests(
     case: Case,
 ) -> None:
-    """The words give a percentile only if the trial has enough requests for it.
+    """The words about a trial give a percentile only if the trial has enough requests for it.
 
-    The words say that most of k6's median passed outside the server only if the probe was much
-    faster than k6.
+    If the probe was much faster than k6, the words also say that most of k6's median response time
+    passed outside the server. Otherwise, they do not say so.
     """
     assert " ms passed outside the server." in evidence.probe_saw(case)
     few = with_row(case, requests=2000.0)

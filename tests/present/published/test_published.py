@@ -1,6 +1,6 @@
 """Tests of judging published numbers and claims, with runs in which it is known which claims hold.
 
-A `World` says how a run differs from a plain run.
+A `World` says how a run differs from the run of `plain()`, in which nothing is special.
 """
 
 import itertools
@@ -633,7 +633,7 @@ def test_a_program_reads_outcome_and_direction() -> None:
     }
 
 
-# --- statistics -----------------------------------------------------------------------------------
+# --- the statistical tests by which claims are judged ---------------------------------------------
 
 
 def test_intervals_and_tests_of_a_claim_are_students() -> None:

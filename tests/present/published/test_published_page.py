@@ -105,7 +105,7 @@ def test_the_highest_rate_is_held_against_the_published_one() -> None:
     )
 
 
-# --- the sample -----------------------------------------------------------------------------------
+# --- published numbers beside those of the sample -------------------------------------------------
 
 
 def test_of_the_sample_only_what_was_measured_is_said() -> None:
@@ -164,7 +164,7 @@ def test_numbers_in_the_samples_words_are_those_of_its_tables() -> None:
     assert checked >= 20
 
 
-# --- the page -------------------------------------------------------------------------------------
+# --- the page of published numbers and claims -----------------------------------------------------
 
 
 @pytest.mark.long
@@ -253,7 +253,7 @@ def test_what_was_seen_in_no_comparison_is_said_once() -> None:
     )
 
 
-# --- the figures ----------------------------------------------------------------------------------
+# --- the figures of published ratios and claims ---------------------------------------------------
 
 
 CLOSE_RATES = "axum beside gin: requests/s of count, close"

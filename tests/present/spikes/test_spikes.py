@@ -464,7 +464,7 @@ def test_the_control_counts_spikes_by_server():
     )
 
 
-# --- words and figure -----------------------------------------------------------------------------
+# --- words and figure about one trial -------------------------------------------------------------
 
 
 def said(shown):

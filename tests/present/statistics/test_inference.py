@@ -36,10 +36,10 @@ def sample(values, first_block: int = 1) -> Sample:
     return sample_of(values, range(first_block, first_block + len(values)))
 
 
-# --- medians --------------------------------------------------------------------------------------
+# --- intervals of medians -------------------------------------------------------------------------
 
-# Ranks and coverage of the 95 % interval of a median, as in Conover, Practical Nonparametric
-# Statistics, table A3.
+# 95 % intervals of a median, as tuples: number of values, rank of the value that is the lower end,
+# and coverage. Source: Conover, Practical Nonparametric Statistics, table A3.
 TABLE = [
     (6, 1, 0.9688),
     (8, 1, 0.9922),
@@ -69,7 +69,7 @@ def test_five_values_have_no_interval_of_their_median() -> None:
     )
 
 
-# --- means ----------------------------------------------------------------------------------------
+# --- means and their intervals --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", [5, 6, 9, 40])
@@ -150,7 +150,7 @@ def test_a_ratio_is_the_quotient_of_its_two_means(first_block: int, common: int)
     assert found.ratio == pytest.approx(found.mean_a / found.mean_b, rel=1e-12)
 
 
-# --- ratios ---------------------------------------------------------------------------------------
+# --- ratios and their intervals -------------------------------------------------------------------
 
 
 def welch(x, y):
@@ -220,7 +220,7 @@ def test_many_campaigns_at_once_give_what_each_gives_alone(together: Any, alone:
     assert np.allclose(found.p_value(), [each.pvalue for each in theirs])
 
 
-# --- power and noise ------------------------------------------------------------------------------
+# --- detectable ratios, and the noise floor -------------------------------------------------------
 
 
 def detectable(standard_error: float, degrees: int, **how: float) -> float:

@@ -59,8 +59,9 @@ ALL = USUAL | ODD
 def campaigns(name: str, n: int, sides=1, block=0.0, seed=7, times=CAMPAIGNS) -> np.ndarray:
     """Return logarithms of results of equal servers, as an array (sides, campaigns, blocks).
 
-    In each block, all sides are shifted by the same random effect. `block` is the standard
-    deviation of this effect, in units of NOISE.
+    A side is one of the servers. In each block, all sides are shifted by the same random effect.
+    `block` is the standard deviation of this effect, in units of NOISE. `times` is the number of
+    campaigns, and `n` the number of blocks.
     """
     rng = np.random.default_rng([seed, n, sides, round(10 * block)])
     shared = block * rng.standard_normal((times, n))
@@ -77,7 +78,7 @@ def covers(ends: Any, truth: float = 0.0) -> float:
     return 100 * float(np.mean((low <= truth) & (truth <= high)))
 
 
-# --- intervals ------------------------------------------------------------------------------------
+# --- how often intervals cover the true value -----------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -128,10 +129,13 @@ def test_a_ratio_without_blocks_covers_in_93_to_97_percent(name, n, m):
 def test_the_bootstrap_of_log_medians_breaks_its_promise(blocks, least):
     """Intervals from a bootstrap of log medians are far too wide, so the lab does not use them.
 
-    They cover the truth in more than 99 % of the campaigns instead of 95 %, because the bootstrap
-    ignores that the servers share an effect in each block. Even if whole blocks are drawn, they
-    cover it in more than 97 %. The intervals are percentiles of the difference of log medians. The
-    same 999 resamples are used for all campaigns.
+    A campaign has two equal servers, so the true difference of their log medians is 0. Its ten
+    blocks are resampled 999 times, in the same way for all campaigns. The middle 95 % of the
+    resampled differences are the interval, which should cover 0 in 95 % of the campaigns.
+
+    If blocks are drawn separately for each server, the intervals cover 0 in more than 99 % of the
+    campaigns, because the bootstrap then ignores that the servers share an effect in each block. If
+    the same blocks are drawn for both servers (`blocks`), they still cover 0 in more than 97 %.
     """
     a, b = campaigns("log-normal", 10, 2, 3.0, times=1_000)
     rng = np.random.default_rng(3)
@@ -142,7 +146,7 @@ def test_the_bootstrap_of_log_medians_breaks_its_promise(blocks, least):
     assert covers(np.quantile(difference, [0.025, 0.975], axis=1)) > least
 
 
-# --- tests and rankings ---------------------------------------------------------------------------
+# --- how often tests and rankings find a difference of equal servers ------------------------------
 
 
 def corrected(logs: np.ndarray) -> np.ndarray:
@@ -214,7 +218,7 @@ def test_a_noise_floor_makes_false_positives_rarer():
     assert found > 300 * 0.98
 
 
-# --- power ----------------------------------------------------------------------------------------
+# --- how often a true difference is found ---------------------------------------------------------
 
 
 @pytest.mark.parametrize(("servers", "n", "least"), [(2, 10, 90), (5, 10, 90), (2, 5, 75)])
@@ -245,7 +249,7 @@ def test_a_detectable_ratio_is_found_in_four_of_five_campaigns(n, alpha):
         assert np.mean(test(a + shift, b).p_value() <= alpha) == pytest.approx(0.8, abs=off)
 
 
-# --- drift ----------------------------------------------------------------------------------------
+# --- how often a run is said to drift -------------------------------------------------------------
 
 
 def drifts(
@@ -283,7 +287,7 @@ def test_a_run_that_slows_by_twice_the_noise_is_found_to_drift():
     assert np.mean([each.p <= 0.05 and each.rho < 0 for each in found]) > 0.9
 
 
-# --- latency curves -------------------------------------------------------------------------------
+# --- how often bands of latency curves cover the true curve ---------------------------------------
 
 EDGES = np.arange(-2.5, 3.5, 0.04)
 QUANTILES = np.array([0.5, 0.9, 0.99])
@@ -326,7 +330,11 @@ def test_latency_bands_cover_in_93_to_97_percent(trials, between, within):
 
 
 def looks(differences: np.ndarray) -> np.ndarray:
-    """Return two-sided p-values of Student's test: a row per campaign, a column per look."""
+    """Return two-sided p-values of Student's test: a row per campaign, a column per look.
+
+    A look is a test after one of the numbers of sessions in LOOKS. A campaign may stop at any of
+    its looks. A row of `differences` has the log ratio of each session of a campaign.
+    """
     return np.stack(
         [stats.ttest_1samp(differences[:, :n], 0, axis=1).pvalue for n in LOOKS], axis=1
     )
@@ -335,8 +343,8 @@ def looks(differences: np.ndarray) -> np.ndarray:
 def test_a_run_that_stops_when_decided_errs_in_5_percent():
     """If runs of equal servers stop when a difference is decided, about 5 % of the runs find one.
 
-    Each campaign is tested at five looks, with a lower level than 5 %. With a level of 5 % at each
-    look, 14 % of the campaigns would find a difference.
+    Each run is tested at five looks, at the level LOOK_ALPHA, which is lower than 5 %. At a level
+    of 5 % for each look, 14 % of the runs would find a difference.
     """
     smallest = looks(np.random.default_rng(2).normal(0, NOISE, (40_000, LOOKS[-1]))).min(axis=1)
     assert 0.046 <= (smallest < LOOK_ALPHA).mean() <= 0.052
@@ -346,8 +354,8 @@ def test_a_run_that_stops_when_decided_errs_in_5_percent():
 def test_a_run_that_stops_when_it_knows_finds_what_there_is():
     """A run that stops when a difference is decided finds a true difference.
 
-    A difference of 5 % with noise of 3 % is found at the first look in half of the campaigns, and
-    at any of the looks in nearly all campaigns.
+    A difference of 5 % with noise of 3 % is found at the first look in more than half of the runs,
+    and at one of the looks in nearly all runs.
     """
     found = (
         looks(np.random.default_rng(3).normal(np.log(1.05), 0.03, (4_000, LOOKS[-1]))) < LOOK_ALPHA
@@ -385,7 +393,10 @@ def twins() -> list[np.ndarray]:
 
 
 def _without_gaps(session: np.ndarray) -> np.ndarray:
-    """Return a session whose left-out places are filled by repeating the places that were kept."""
+    """Return the values of a session's kept places, repeated until there is one for each place.
+
+    The value of a place that was left out is NaN in `session`.
+    """
     return np.resize(session[~np.isnan(session)], session.size)
 
 

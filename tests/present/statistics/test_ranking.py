@@ -34,7 +34,7 @@ def noisy(center: float, seed: int, noise: float = 0.01, blocks: range = BLOCKS)
     return sample_of(center * rng.lognormal(0, noise, len(blocks)), blocks)
 
 
-# --- letters --------------------------------------------------------------------------------------
+# --- letters that servers without a difference share ----------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -68,7 +68,7 @@ def test_the_first_letter_is_the_foremost_servers():
     assert [letters[many[i]] for i in (0, 25, 26, 27)] == ["a", "z", "aa", "bb"]
 
 
-# --- ranks ----------------------------------------------------------------------------------------
+# --- ranks of servers -----------------------------------------------------------------------------
 
 
 def ranked(servers: dict[str, Sample], **how: Any) -> tuple[Ranking, list[tuple[str, int, str]]]:
@@ -172,7 +172,7 @@ def test_an_order_that_missing_blocks_turn_round_is_a_tie():
     ]
 
 
-# --- tests ----------------------------------------------------------------------------------------
+# --- two-sided tests of a difference --------------------------------------------------------------
 
 
 def scipys(a, **how: Any) -> float:
@@ -275,7 +275,7 @@ def test_holm_is_that_of_the_textbook():
     assert both.tolist() == [pytest.approx([0.08, 0.03, 0.9]), pytest.approx([1, 1, 0.003])]
 
 
-# --- effect size ----------------------------------------------------------------------------------
+# --- effect sizes (Cliff's delta) -----------------------------------------------------------------
 
 
 def test_cliffs_delta_counts_pairs():
@@ -304,7 +304,7 @@ def test_words_for_cliffs_delta_are_romanos(delta, word):
     assert significance.magnitude(delta) == word
 
 
-# --- drift ----------------------------------------------------------------------------------------
+# --- drift of a run -------------------------------------------------------------------------------
 
 
 def test_drift_is_spearmans_rho_of_order_and_residual():

@@ -109,7 +109,7 @@ def test_numbers_print_three_digits(value, text):
     assert number(value) == text
 
 
-# --- summary --------------------------------------------------------------------------------------
+# --- sentences and tables of the summary ----------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -135,8 +135,9 @@ def text_of(tables: Tables) -> str:
 
 
 def cost_words(tables: Tables, server: str) -> str:
-    """Return the summary's words for a server's CPU time per request: the mean, and half the width
-    of the mean's interval.
+    """Return the summary's words for a server's CPU time per request.
+
+    The words give the mean, and half the width of the mean's interval in percent of the mean.
     """
     mean = known_mean(tables.trials.loc[of(tables, server), "server_cpu_ms_per_request"])
     return f"{server} {number(mean.value)} ±{mean.half_pct:.2g} %"

@@ -1,4 +1,7 @@
-"""Tests of what a pull request shows about two commits, in words, Markdown and JUnit XML."""
+"""Tests of what a pull request shows about two commits, in words, Markdown and JUnit XML.
+
+The commit that is judged is called head. The commit with which it is compared is called base.
+"""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,7 @@
-"""Tests of the rule by which `bench ab` decides whether a commit is worse than another one."""
+"""Tests of the rule by which `bench ab` decides whether a commit is worse than another one.
+
+The commit that is judged is called head. The commit with which it is compared is called base.
+"""
 
 import math
 

@@ -48,9 +48,10 @@ def make(bare_lab: Path) -> Make:
 
 @pytest.fixture
 def compared(make: Make, bench: Any) -> Compared:
-    """Return a function that compares a plain run to a varied run.
+    """Return a function that makes two runs and compares them.
 
-    The function returns the output of `bench compare --json`.
+    The first run is made without changes. The function's arguments are the changes of the second
+    run (see `make`). It returns the output of `bench compare --json`.
     """
 
     def run(*shape: Any, **facts: Any) -> dict[str, Any]:
@@ -251,7 +252,8 @@ def test_what_no_common_cell_depends_on_may_differ(make, bench):
     ("factors", "pct", "regressed"),
     [
         ({("axum", "served_rps"): 0.9}, "5", ("axum", "requests/s")),
-        # 10 % worse, with an interval from about 9 % to 11 %, whose near end is below 9.9 %
+        # axum is 10 % worse. The interval reaches from about 9 % to 11 %. Because its lower end is
+        # below 9.9 %, the change is no regression.
         ({("axum", "served_rps"): 0.9}, "9.9", None),
         ({("axum", "served_rps"): 0.9}, "15", None),
         ({("axum", "served_rps"): 1.2}, "0", None),
@@ -324,7 +326,7 @@ def test_the_table_fits_a_terminal_of_100_columns(make, bench, monkeypatch):
         assert any(re.search(row, line) for line in lines), row
 
 
-# --- many runs: bench history ---------------------------------------------------------------------
+# --- bench history: a function that makes many runs -----------------------------------------------
 
 Weeks = Callable[..., list[RunFolder]]
 
@@ -353,7 +355,7 @@ def weeks(bare_lab: Path) -> Weeks:
     return make
 
 
-# --- where a series changes -----------------------------------------------------------------------
+# --- bench history: where a series of values changes ----------------------------------------------
 
 
 def test_a_change_is_found_where_it_is():
@@ -391,7 +393,7 @@ def test_equal_values_and_few_runs_have_no_change():
     assert list(history.changes(np.array([0, 0, 0, 9, 9.0]))) == []
 
 
-# --- runs -----------------------------------------------------------------------------------------
+# --- bench history: the courses of quantities over several runs -----------------------------------
 
 
 def test_a_regression_is_found_with_its_run_and_size(weeks):

@@ -44,7 +44,7 @@ def found(lab: Path) -> RunComparison:
     )
 
 
-# --- the command ----------------------------------------------------------------------------------
+# --- the page that `bench compare --html` writes --------------------------------------------------
 
 
 @pytest.mark.long
@@ -116,7 +116,7 @@ def test_a_notebook_that_lacks_a_parameter_is_refused(in_lab, tmp_path):
         )
 
 
-# --- the figure -----------------------------------------------------------------------------------
+# --- the figure of the ratios of two runs ---------------------------------------------------------
 
 
 def test_the_figure_has_the_intervals_and_the_border(lab, found):

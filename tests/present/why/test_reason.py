@@ -45,7 +45,8 @@ def test_a_post_gives_the_reason_from_what_is_sure(tables, monkeypatch):
     monkeypatch.setattr(figures, "profiles_of", lambda _: of_load(profiles_of(US, noise_us=0.1)))
     (said,) = chapters.why(story(tables))
     assert load_words(tables, LOAD) in set(tables.trials["load_brief"])
-    # The sentence before is about the same servers and load, so these are not named again.
+    # The paragraph's first sentence compares the same servers under the same load. So the sentence
+    # about the kinds of work does not name servers and load again.
     quoted = findings.quoted_ratio(tables)
     assert quoted is not None and quoted.trial["load"] in set(tables.trials["load"])
     place = "On a core, with 100 kept connections (wrk-matrix),"
@@ -59,7 +60,10 @@ def test_a_post_gives_the_reason_from_what_is_sure(tables, monkeypatch):
 
 
 def test_the_reason_is_about_the_servers_of_the_quoted_ratio(tables, monkeypatch):
-    """A post that quotes axum / gin explains axum / gin, though echo takes the most CPU time."""
+    """If a post quotes the ratio axum / gin, it gives the reason for the CPU time of these servers.
+
+    It does so although echo takes the most CPU time.
+    """
     costly = {"main": ("HTTP", 40.0), "main;tcp_[k]": ("kernel network", 9.0)}
     made = of_load(profiles_of({**US, "echo": costly}, noise_us=0.1))
     monkeypatch.setattr(figures, "profiles_of", lambda _: made)

@@ -81,7 +81,10 @@ def test_the_caption_is_one_sentence_and_one_line_of_source(profiled):
 
 
 def test_the_caption_says_what_recording_costs_under_its_load():
-    """The sample's caption has the cost of the load in the figure, and not of all loads."""
+    """The caption gives what recording costs under the figure's load, not under all loads.
+
+    The figure is that of the sample.
+    """
     made = figures.categories(tables_of("sample"))
     slices = pd.read_parquet(ROOT / "data" / "sample" / "tables" / "profile_slices.parquet")
     slices = slices[slices["load"].eq("wrk-matrix-c100-keepalive-share0_5-x4")]

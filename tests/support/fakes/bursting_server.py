@@ -1,9 +1,10 @@
 """A server, and a second process that uses a known share of a CPU at known times.
 
-The arguments are SERVER FILE SHARE AT:LENGTH[,AT:LENGTH...], with times in seconds since the start.
-Without BURSTS in the environment, only the server runs. The second process writes a JSON list to
-FILE, with [begin, end, CPU seconds used] of each burst. Begin and end are in seconds since the
-epoch.
+The arguments are SERVER FILE SHARE AT:LENGTH[,AT:LENGTH...]. SERVER is the path of the server's
+program. Each burst begins AT seconds after the start and lasts LENGTH seconds. During a burst, the
+second process uses SHARE of a CPU. After each burst, the second process writes to FILE a JSON list
+with [begin, end, CPU seconds used] of each burst so far. Begin and end are in seconds since the
+epoch. If the environment variable BURSTS is not set, only the server runs.
 """
 
 import json

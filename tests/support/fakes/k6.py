@@ -14,7 +14,7 @@ if sys.argv[1:] == ["version"]:
 sys.path.insert(0, str(Path(__file__).with_name("lib")))
 from faults import asked
 
-if json.loads(os.environ["SCENARIO"])["executor"] == "ramping-vus":  # the warm-up
+if json.loads(os.environ["SCENARIO"])["executor"] == "ramping-vus":  # this is the warm-up
     sys.exit(
         "there were problems with the configuration" if asked() == "k6-refuses-its-warm-up" else 0
     )
