@@ -225,7 +225,7 @@ def staged(
         raise LabError(
             f"Server {servers[0].name} does not implement {WORKLOAD}: name another by --server."
         )
-    tools = tools_of(trials)
+    tools = tools_of(trials, on_hosts=False)
     placement = place_for(campaign, trials)
     with open_lab(engine) as opened:
         greet(opened, machine.warnings(placement, trials[0].cell.sockets), say)

@@ -74,8 +74,11 @@ class Traits:
     """
     whole_seconds: bool = False
     """True if a load must last whole seconds, unless it is divided into slices."""
-    is_divisible: bool = True
-    """True if a load can be divided between several generators of this kind."""
+    runs_on_hosts: bool = True
+    """True if the generator can run on another host, because the station's image contains it.
+
+    Only such a generator can share a load with other generators of its kind.
+    """
     lead_s: float = 0.0
     """Seconds before an open load in which requests are sent, but do not count (the lead)."""
     late_s: float = 0.0
@@ -105,7 +108,7 @@ TRAITS: dict[str, Traits] = {
         keeps_requests=True,
         is_optional=True,
         raw_files=("vegeta.csv.gz", "vegeta.json"),
-        is_divisible=False,
+        runs_on_hosts=False,
         lead_s=LEAD_S,
         # vegeta begins no request after the duration on its command line, even if requests are
         # late. So the lab makes this duration longer than the load by this time.
@@ -122,7 +125,7 @@ TRAITS: dict[str, Traits] = {
         # begin at the same tick.
         most_rps=1000,
         keeps_connections_by_itself=False,
-        is_divisible=False,
+        runs_on_hosts=False,
         lead_s=LEAD_S,
         late_s=GENERATOR_LATE_S,
     ),

@@ -418,11 +418,6 @@ class LoadPart:
         """
         if self.count == 1:
             return cell
-        if not TRAITS[cell.tool].is_divisible:
-            raise LabError(
-                f"{cell.tool} cannot divide its load between several generators: name only one "
-                "generator in the hosts file."
-            )
         if cell.sockets < self.count:
             raise LabError(
                 f"The load of {cell.cell_id} has fewer connections than there are "

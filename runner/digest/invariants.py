@@ -130,12 +130,12 @@ def _says_no_connecting(traits: Traits) -> bool:
     return not traits.says_connecting
 
 
-def _is_divisible(traits: Traits) -> bool:
-    return traits.is_divisible
+def _runs_on_hosts(traits: Traits) -> bool:
+    return traits.runs_on_hosts
 
 
-def _is_divisible_without_requests(traits: Traits) -> bool:
-    return traits.is_divisible and not traits.keeps_requests
+def _runs_on_hosts_without_requests(traits: Traits) -> bool:
+    return traits.runs_on_hosts and not traits.keeps_requests
 
 
 @dataclass(frozen=True)
@@ -340,7 +340,7 @@ class Invariant(Enum):
         "the time during which all generators loaded; the time of the generator that "
         "loaded longest",
         f"{100 * (1 - TOGETHER):.0f} % of the longest time, or {APART_NS / 1e6:g} ms",
-        _is_divisible,
+        _runs_on_hosts,
         "several generators",
     )
     ANSWERED_ALL_ALONG = Rule(
@@ -348,7 +348,7 @@ class Invariant(Enum):
         "rate x mean latency of each generator, which is its mean number of requests under "
         "way; its connections",
         f"on at least {100 * UNDER_WAY:g} % of the connections a request must be under way",
-        _is_divisible_without_requests,
+        _runs_on_hosts_without_requests,
         "several generators, keep-alive mode",
     )
     CLOCKS_TOGETHER = Rule(

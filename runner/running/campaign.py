@@ -74,7 +74,7 @@ def run_campaign(
             f"No server of {', '.join(campaign.servers)} implements a workload of {campaign.name}."
         )
     preparing.require_room(trials, preparing.Room.of(data_folder()))
-    tools = preparing.tools_of(trials)
+    tools = preparing.tools_of(trials, on_hosts=hosts is not None)
     inputs = inputs_of(campaign, servers)
     with open_lab(engine, campaign.owns, hosts, report.say) as opened:
         setting = preparing.set_up(opened, campaign, trials, trials, tools)
@@ -174,7 +174,7 @@ def resume_campaign(
         if why := why_not_same(api, run):
             raise cannot_go_on(why)
     preparing.require_room(remaining, preparing.Room.of(run.path))
-    tools = preparing.tools_of(remaining)
+    tools = preparing.tools_of(remaining, on_hosts=hosts is not None)
     changed = preparing.changed_file(begun, inputs_of(campaign, servers))
     if changed is not None:
         raise LabError(f"{changed}: restore the file, or start a new run.")

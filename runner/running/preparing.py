@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.calibration import Calibration, load_calibration
+from runner.generator_traits import TRAITS
 from runner.manifest import THE_DATABASE, DatabaseOfRun, HostOfRun, Machine, Manifest
 from runner.measure import attached, machine
 from runner.measure.compilers import compiler_of
@@ -190,9 +191,20 @@ def calibration_for(setting: Setting) -> Calibration | None:
     return found if found and found.valid_for(setting.machine, setting.versions, cpus) else None
 
 
-def tools_of(trials: Sequence[Trial]) -> dict[str, Tool]:
-    """Return the generators that the trials need; raise LabError if a generator is missing."""
-    return {name: need_tool(name) for name in sorted({str(trial.cell.tool) for trial in trials})}
+def tools_of(trials: Sequence[Trial], *, on_hosts: bool) -> dict[str, Tool]:
+    """Return the generators that the trials need, by their names.
+
+    `on_hosts` is True if the generators run on other hosts. Raise LabError if a generator is
+    missing, or if it would have to run on another host but cannot.
+    """
+    names = sorted({str(trial.cell.tool) for trial in trials})
+    for name in names:
+        if on_hosts and not TRAITS[name].runs_on_hosts:
+            raise LabError(
+                f"{name} runs only on this machine, but --hosts puts the load generators on "
+                "other hosts: choose a campaign with loads of k6 and wrk only, or omit --hosts."
+            )
+    return {name: need_tool(name) for name in names}
 
 
 def ask_idle(opened: Lab, trials: Sequence[Trial]) -> str:

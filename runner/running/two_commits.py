@@ -335,7 +335,7 @@ def _try(
     """
     servers = campaign_servers(campaign)
     trials = plan_trials(campaign, servers)
-    tools = preparing.tools_of(trials)
+    tools = preparing.tools_of(trials, on_hosts=False)
     setting = preparing.set_up(opened, campaign, trials, trials, tools)
     commits = {BASE: source.base, AGAIN: source.base, HEAD: source.head}
     prepared = preparing.prepare(

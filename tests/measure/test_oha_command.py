@@ -22,7 +22,7 @@ from runner.measure.engine import Running
 from runner.measure.generators.catalogue import GENERATORS
 from runner.measure.generators.command import WHOLE, Command, Shot, WarmedUp, shot_of
 from runner.measure.sites import _write_out
-from runner.model import Cell, LabError, LoadPart
+from runner.model import Cell, LabError
 from runner.planning import catalog
 from runner.shapes import Sweep
 from runner.store import OF_GENERATORS, raw_files
@@ -80,11 +80,6 @@ def test_requests_of_an_interrupted_load_are_no_part_of_the_next(tmp_path):
     (tmp_path / "oha.db").write_bytes(b"of an earlier load")
     command(CLOSED, folder=tmp_path)
     assert not (tmp_path / "oha.db").exists()
-
-
-def test_it_runs_on_one_generator_only():
-    with pytest.raises(LabError, match="oha cannot divide its load"):
-        OHA.measured(CLOSED, shot(), {}, "samples", LoadPart(1, 2))
 
 
 def test_a_load_of_a_count_of_requests_is_refused():

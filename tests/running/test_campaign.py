@@ -30,7 +30,7 @@ from runner.planning.catalog import load_campaign, load_server
 from runner.planning.plan import next_attempt, plan_trials
 from runner.present.frames import read_tables
 from runner.running.attempts import run_trials, run_unit
-from runner.running.preparing import Prepared, Room, require_room
+from runner.running.preparing import Prepared, Room, require_room, tools_of
 from runner.running.stopping import TO_THE_END, Settled, Stopping, settled
 from runner.store import RunFolder, find_run
 from runner.verdict.evidence import Evidence, Verdict
@@ -222,6 +222,13 @@ def test_the_room_is_that_of_the_folders_disk(tmp_path):
     assert found.temporary_bytes > 0
     assert 0 < found.memory_bytes <= psutil.virtual_memory().total
     assert found.open_files == hard
+
+
+@pytest.mark.parametrize(("tool", "users"), [("vegeta", "vus"), ("oha", "connections")])
+def test_a_generator_that_the_station_lacks_is_refused_for_other_hosts(trial, tool, users):
+    there = replace(trial, cell=cell_of(tool=tool, duration_s=2.0, **{users: 8}))
+    with pytest.raises(LabError, match=f"{tool} runs only on this machine"):
+        tools_of([there], on_hosts=True)
 
 
 @pytest.mark.fault(
