@@ -140,7 +140,10 @@ def _outcome(judged: Sequence[Judged]) -> Outcome:
 def rates(
     found: Sequence[Noise], effect_pct: float, rule: Rule, sessions: int, runs: int
 ) -> dict[str, float]:
-    """Simulate runs; return the share of runs with each outcome, and the median session count."""
+    """Simulate runs; return the share of runs with each outcome, by the outcome's name.
+
+    The result also contains, under the key `sessions`, the median number of sessions of a run.
+    """
     generator = np.random.default_rng([SEED, sessions, round(10 * effect_pct)])
     made = [
         simulate(found[run % len(found)], effect_pct / 100, rule, sessions, generator)

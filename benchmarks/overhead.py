@@ -241,8 +241,9 @@ def observed(
 ) -> tuple[Measurement, GeneratorSummary]:
     """Run a cell's load once, and return its measurement and k6's summary.
 
-    The raw files are written to `folder`. Raise LabError if the load cannot be measured, or if k6
-    has not made every request. `what` names the variant in the message of the latter error.
+    The raw files are written to `folder`. Raise LabError if the load cannot be measured. Also raise
+    LabError if k6 has not made every request; the message of this error contains `what`, the name
+    of the variant.
     """
     member = Member(cell.cell_id, ready, cell, folder)
     found = measure(

@@ -69,10 +69,11 @@ while True:
 
 @dataclass(frozen=True)
 class Kind:
-    """One row of the table: subjects that are sampled in addition to the host and the sampler.
+    """One row of the printed table: what is sampled in addition to the host and the sampler.
 
-    `processes` contains each subject with its number of processes. `grouped` is True if each
-    subject runs in a control group, and `stats` is True if the server's /stats is polled.
+    This can be a server, a generator and a database, which are called subjects. `processes`
+    contains each subject with its number of processes. `grouped` is True if each subject runs in a
+    control group, and `stats` is True if the server's /stats is polled.
     """
 
     title: str

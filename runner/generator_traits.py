@@ -29,7 +29,7 @@ largest observed delay of such a timer was 1.5 ms, when k6 sent 2,000 requests/s
 
 @dataclass(frozen=True)
 class Traits:
-    """The values of one load generator for the traits in which the load generators differ."""
+    """The traits of one load generator: the properties in which the lab's generators differ."""
 
     size_column: SizeColumn
     """Column of the table of trials that holds the number of a closed load's users."""
@@ -84,7 +84,7 @@ class Traits:
     late_s: float = 0.0
     """Seconds after the planned end of an open load in which delayed requests may still begin."""
     between_slices_s: float = 1.0
-    """Estimate of the time, in seconds, to end after a slice and to start for the next slice."""
+    """Estimated seconds that the generator needs to end after a slice and start for the next."""
 
 
 TRAITS: dict[str, Traits] = {

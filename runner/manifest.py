@@ -20,10 +20,9 @@ from runner.measurement import Placement
 
 THE_DATABASE = "the database"  # name of the database in a list of servers
 MACHINE_FACTS = ("cpu_model", "cpus", "kernel", "governor", "turbo", "hypervisor")
-"""Names of those facts of a machine that affect measured numbers.
+"""Names of the facts of a machine that affect measured numbers, except the memory.
 
-The memory also affects measured numbers. The memory is not listed here, because
-`Machine.fingerprint` adds it, rounded to GiB.
+The memory is not listed here, because `Machine.fingerprint` adds it, rounded to GiB.
 """
 BYTES_OF_A_GIB = 2**30
 
@@ -211,7 +210,11 @@ class HostOfRun(Facts):
 
 
 class PlacementOfRun(Facts):
-    """The CPUs of server, generator and database, and whether two of these shared CPUs."""
+    """The CPUs of server, generator and database.
+
+    `disjoint` is True if server and generator shared no CPU. `database_shared` is True if the
+    database shared CPUs with the generator.
+    """
 
     server: tuple[Int, ...] = ()
     generator: tuple[Int, ...] = ()
@@ -406,7 +409,10 @@ class Manifest(Facts):
         return (self.started_at or "")[:10]
 
     def program_of(self, server: str) -> str | None:
-        """Return the SHA-256 of a server's binary; if it is unknown, the digest of the image."""
+        """Return the SHA-256 of a server's binary or, if it is unknown, the digest of its image.
+
+        Return None if both are unknown.
+        """
         return self.artifacts.get(server) or self.images.get(server)
 
     def differences_from(self, other: Manifest) -> tuple[Difference, ...]:

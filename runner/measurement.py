@@ -50,7 +50,11 @@ class Placement:
     """Machine ids of server, generator and database; empty if all run on this machine."""
 
     def _named(self, role: int) -> set[tuple[str, int]]:
-        """Return the CPUs of a role (server, generator, database), each with its machine."""
+        """Return the CPUs of a role, each as (machine id, number of the CPU).
+
+        `role` is 0 for the server, 1 for the generator, and 2 for the database. The machine id is
+        empty if all roles run on this machine.
+        """
         host = self.hosts[role] if self.hosts else ""
         return {(host, cpu) for cpu in (self.server, self.generator, self.database)[role]}
 
@@ -329,12 +333,12 @@ class Measurement(LoadFacts):
     footprint: Footprint | None = None  # start-up time and sizes of the server; None in older runs
     as_written: bool = False  # True if the options of a user's script defined the load
     edges_continued: bool = False
-    """How the digest computes CPU time at the edges of a load, which lie between two samples.
+    """How the digest divides the CPU time between two samples if a load begins or ends in between.
 
     If True, the CPU use outside the load is assumed to continue until the load begins, and again
-    after the load has ended. The other CPU time between the two samples belongs to the load. False
-    in older runs, for which the CPU time is interpolated linearly between the two samples. If a
-    load used a whole core, 17 ms of its CPU time were then missing on average.
+    after the load has ended. The rest of the CPU time between the two samples belongs to the load.
+    False in older runs, for which the CPU time is interpolated linearly between the two samples. If
+    a load used a whole core, 17 ms of its CPU time were then missing on average.
     """
 
     @property

@@ -349,12 +349,18 @@ class Cell:
 
     @property
     def last_rate_rps(self) -> float | None:
-        """Last arrival rate of an open load; None for a closed load."""
+        """Last arrival rate of an open load.
+
+        None for a closed load, and for a step of a search before its rate is known.
+        """
         return self.shape.last_rate_rps
 
     @property
     def offered_s(self) -> float:
-        """Duration of an open load in seconds, without its lead; 0 for a closed load."""
+        """Duration of an open load in seconds, without its lead (see `lead_s`).
+
+        0 for a closed load, and for a step of a search before its rate is known.
+        """
         return self.shape.offered_s
 
     @property
@@ -623,7 +629,7 @@ class Campaign:
     sample_hz: float
     database_cpus: int = 1
     attempts: int = 3
-    """A trial that is disturbed is repeated, until it has had this many attempts.
+    """A disturbed trial is repeated, but has at most this many attempts.
 
     The last attempt counts even if it was disturbed, unless it breaks an invariant.
     """

@@ -62,7 +62,7 @@ class Places:
     figures: Path
     """Folder with a subfolder of figures and pages for each run."""
     tools: Path
-    """Folder of the programs that the set-up has built. They are used before programs on PATH."""
+    """Folder of the programs that the set-up has built. The lab prefers them to those on PATH."""
 
     @property
     def checkout(self) -> Path | None:

@@ -20,9 +20,10 @@ KINDS: tuple[Kind, ...] = (
 )
 """Kind of each slice of a server, by the slice's place.
 
-Places come in pairs of the same kind: places 1 and 2, places 3 and 4, and so on. In the second
-place of a pair, the servers are loaded in the reverse order of the first place. So a steady drift
-over the pair adds the same to all servers.
+The place is the slice's number among the slices of its server, from 1. Places come in pairs of the
+same kind: places 1 and 2, places 3 and 4, and so on. In the second place of a pair, the servers are
+loaded in the reverse order of the first place. So a steady drift over the pair adds the same to all
+servers.
 
 Counted slices come first. At that time a server may still be warming up, but it already makes the
 same calls, so the counts are not affected. Plain slices show how much CPU time the profiling itself

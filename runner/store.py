@@ -396,7 +396,7 @@ class RunFolder:
 
     @property
     def journal(self) -> Path:
-        """Append-only log of state changes."""
+        """File to which a line is appended whenever a trial's state changes."""
         return self.path / "journal.jsonl"
 
     @property
@@ -417,7 +417,10 @@ class RunFolder:
         return self.trial(trial_id) / "trial.json"
 
     def manifest(self) -> Manifest:
-        """Return run.json; raise LabError if it is missing, invalid or of another schema."""
+        """Return the manifest of the run, which is in the file run.json.
+
+        Raise LabError if the file is missing, invalid or of another schema.
+        """
         path = self.path / "run.json"
         return as_manifest(read_json(path), str(path))
 
@@ -468,8 +471,8 @@ class RunFolder:
     def append(self, state: State, trial_id: str, **facts: Any) -> None:
         """Append one fsynced line to the journal: the trial's new state, the time, and `facts`.
 
-        First remove an incomplete last line, which a crash has left. The change of state in this
-        line was never made, because a change is made only after its line is complete.
+        If a crash has left an incomplete last line, first remove that line. The change of state
+        that it announces was never made, because a change is made only after its line is complete.
         """
         line = {"at": datetime.now(UTC).isoformat(), "trial_id": trial_id, "state": state, **facts}
         first = not self.journal.exists()
@@ -485,9 +488,9 @@ class RunFolder:
             fsync_folder(self.path)
 
     def states(self) -> dict[str, State]:
-        """Return the last state of each trial.
+        """Return the last state of each trial that the journal names, by trial id.
 
-        Ignore an incomplete last line, which a crash has left.
+        If a crash has left an incomplete last line, ignore that line.
         """
         states: dict[str, State] = {}
         if not self.journal.exists():

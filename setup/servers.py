@@ -60,7 +60,10 @@ def _to_build(each: Server) -> bool:
 
 
 def main(names: list[str]) -> str | None:
-    """Build these servers one after the other; return the error if a server cannot be built."""
+    """Build these servers one after the other; return the error if a server cannot be built.
+
+    If `names` is empty, print the names that `missing` returns.
+    """
     try:
         for name in names:
             build(server(name))

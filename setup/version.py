@@ -29,7 +29,7 @@ def git(*arguments: str) -> str:
 
 
 def version_of(described: str, newest: str, count: str, commit: str) -> str:
-    """Return a version (PEP 440).
+    """Return the lab's version, in the form of PEP 440.
 
     `described` is the output of `git describe --long`; it is empty if there is no tag. `newest` is
     the newest version in the changelog. `count` is the number of commits, and `commit` is the

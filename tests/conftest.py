@@ -52,8 +52,8 @@ def pytest_collection_finish() -> None:
 def pytest_unconfigure() -> None:
     """Return all objects to the garbage collector at the end.
 
-    When the process ends, duckdb counts those of its functions that are still in memory. Without
-    this call, duckdb would also count functions that nothing uses any more.
+    When the process ends, duckdb counts its functions that are still in memory. Without this call,
+    duckdb would also count functions that nothing uses any more.
     """
     gc.unfreeze()
 

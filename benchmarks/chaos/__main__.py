@@ -33,7 +33,10 @@ LONGEST_BUILD_S = 900
 TARGET_S = 6.0
 """A fault waits at most this long for something that it can hit, such as a generator."""
 RESUMES = 4
-"""A promise is broken if a run is still unfinished after it was resumed this number of times."""
+"""A run is resumed at most this many times.
+
+If the run is still unfinished after that, it breaks a promise of the lab.
+"""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,11 @@ class Outcome:
     sealed: int
     failed: int
     broken: tuple[str, ...]
-    """The broken promises, in words."""
+    """Sentences about the lab's promises that were broken.
+
+    For example, the lab promises that no file of a sealed trial changes, and that no process is
+    left behind.
+    """
 
 
 def main() -> int:

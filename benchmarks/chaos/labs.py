@@ -209,7 +209,7 @@ class Lab:
         return "process" if self.engine is None else "docker"
 
     server_word = "server"
-    """The name of a server's program. It is the same in a process and in a container."""
+    """The name of every server's program, both in a plain process and in a container."""
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         """Start `bench` with these arguments in this lab, and write its output to a new file."""
@@ -260,7 +260,10 @@ class Lab:
         return found[0] if found else None
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the records of all attempts."""
+        """Return the records (trial.json) of all attempts.
+
+        Each record also contains the path of its folder, under the key `folder`.
+        """
         found = []
         for path in sorted(self.data.glob("runs/*/trials/*/trial.json")):
             record = json.loads(path.read_text(encoding="utf-8"))
@@ -304,7 +307,10 @@ class Lab:
         ]
 
     def contradictions(self) -> list[str]:
-        """Return a sentence if sealed trials are missing from the tables, else an empty list."""
+        """Return a list with one sentence if sealed trials are missing from the tables.
+
+        If none is missing, the list is empty.
+        """
         run = self.run()
         if run is None:
             return []

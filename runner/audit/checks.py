@@ -77,7 +77,7 @@ FEWEST_ALIKE of the equal numbers must have four digits.
 DIGITS_APART = 1e-6
 """A number counts as rounded to three digits if it nearly equals a number with three digits.
 
-They are nearly equal if they differ by at most DIGITS_APART units of the third digit.
+The two numbers are nearly equal if they differ by at most DIGITS_APART units of the third digit.
 """
 BAND = 0.01
 AROUND = 0.2
@@ -96,7 +96,7 @@ If more rows break the rule, there is a single finding about all these rows.
 NAMED = 5
 """A finding about several rows of a test names at most this number of rows besides the first."""
 MANY_ERRORS = 0.05
-"""Only if more than this share of the requests failed, the rate shows whether it counts errors.
+"""Whether a rate counts errors is judged only if more than this share of the requests failed.
 
 If fewer requests failed, the rate with errors and the rate without errors are nearly the same.
 """
@@ -127,9 +127,10 @@ COARSE = 1000
 If the ratio is smaller, two different means may be printed as the same number.
 """
 FEW_EACH = 100
-"""If there are on average fewer requests than this per connection, the end of the load matters.
+"""A connection has few requests if there are on average fewer requests than this per connection.
 
-At the end some connections are idle, so `_least_sound` then allows a lower share in use.
+At the end of a load some connections are idle. If each connection has few requests, the end is a
+large part of the load, so `_least_sound` allows a lower share of connections in use.
 """
 STOPPED = ("ab", "h2load")
 """Tools that may announce a load, but then end without printing a report."""
@@ -140,8 +141,8 @@ EXACT_TOOLS = ("wrk", "hey", "oha", "ab", "vegeta", "ghz", "fortio", "h2load", "
 def audit(rows: pd.DataFrame) -> Audit:
     """Run the checks on the rows that `reading.read_all` returns, and return the findings.
 
-    A check is not done if no row has all columns that the check needs. The result names the checks
-    that were not done.
+    Each law names one or several sets of columns. The law's check is done if a row has values in
+    all columns of one of these sets. The result names the checks that were not done.
     """
     found: list[Finding] = []
     not_done = []
@@ -203,7 +204,10 @@ def _of_rule(rule: Rule, broken: pd.DataFrame, every: int) -> Iterator[Finding]:
 
 
 def _loads(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Yield the rows of each load separately, because a ranking compares rows of the same load."""
+    """Yield the rows of each load separately, because a ranking compares rows of the same load.
+
+    Rows are of the same load if they have the same source, test, number of connections and depth.
+    """
     for _, load in rows.groupby(
         ["source", "test", "connections", "depth"], sort=False, dropna=False
     ):

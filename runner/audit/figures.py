@@ -13,14 +13,16 @@ from runner.present.look import captions, style
 from runner.present.look.numbers import number
 
 SOURCES = 3  # number of files that a caption names
-PANELS = 6  # highest number of tests in a figure; the tests with the most rows are shown
+PANELS = 6  # a figure shows at most this number of tests: those with the most rows
 
 
 def _draw(chart: Chart, line: float = 0.0, band: tuple[float, float] | None = None) -> Figure:
     """Draw a panel for each test.
 
-    Each row of the table is a point, which is filled if the row's column `solid` is true. `line`
-    and `band` are values on the y axis that are drawn for reference.
+    Each row of the chart's table is a point, which is filled if the row's column `solid` is true.
+    For reference, each panel also has a line at `line` and a grey band between the two values of
+    `band`, which are values on the y axis. The line is left out if `line` is 0, and the band if
+    `band` is None.
     """
     names = [
         style.wrap(panel, style.TEXT_PT, style.WIDTH_IN - 0.8, "bold") for panel in chart.panels

@@ -87,9 +87,10 @@ def open_audit(
 def fixes(found: Audit) -> Iterator[Block]:
     """Yield a table for each subject, which says what to fix.
 
-    The tables, and the rows of each table, are in order of severity. All findings about several
-    subjects, a whole test or a whole file share one table, SHARED. Findings of the severity
-    "worth knowing" are left out, because `remarks` shows them.
+    The tables, and the rows of each table, are in order of severity. A finding about several
+    subjects, a whole test or a whole file is not in the table of a subject, but in a common table
+    with the title SHARED. Findings of the severity "worth knowing" are left out, because `remarks`
+    shows them.
     """
     by_subject: dict[str, list[Finding]] = {}
     for finding in found.findings:
@@ -125,11 +126,11 @@ def fixes(found: Audit) -> Iterator[Block]:
 
 
 def _where(finding: Finding, subject: str) -> str:
-    """Return the place of a finding, for a row of the table of fixes for `subject`.
+    """Return the text of the column `where` for a finding in the table of fixes for `subject`.
 
-    The place is the finding's test and row. In the table SHARED, it also names the subject of the
-    finding. A test or row that is named like `subject` is left out. If nothing is left, the place
-    is the name of the file.
+    The text names the finding's test and row. In the table SHARED, the text also names the subject
+    of the finding. A test or row with the same name as `subject` is left out. If nothing is left,
+    the text is the name of the file.
     """
     known = (finding.test, finding.row) if subject == finding.subject else (finding.where,)
     return ", ".join(part for part in known if part and part != subject) or finding.source
@@ -193,7 +194,11 @@ def _quota_period_s(trials: pd.DataFrame) -> pd.Series[float]:
 
 
 def of_run(tables: Tables) -> Iterator[Block]:
-    """Yield the result of auditing the trials of a run."""
+    """Yield a sentence about the audit of a run's sealed trials, and a table of the findings.
+
+    Only findings about the laws in HARD count, and only if they are more severe than "worth
+    knowing". Without such findings there is no table.
+    """
     found = audit(rows_of(tables))
     broken = tuple(
         each for each in found.findings if each.check in HARD and each.severity != Severity.KNOWING

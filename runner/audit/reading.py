@@ -386,9 +386,11 @@ def _unknown_text(text: str, source: str, format_name: str) -> str:
 def _tidy(rows: Iterable[Row], source: str) -> pd.DataFrame:
     """Return rows as a frame with the columns TEXTS and NUMBERS.
 
-    In texts, characters that cannot be printed are replaced. Numbers are finite or NaN. If a value
-    is a placeholder for "unknown", such as -1, the value becomes NaN, and the row's column
-    `missing` names the column of the value. Raise LabError if there are more than MOST_ROWS rows.
+    In texts, characters that cannot be printed are replaced. Numbers are finite or NaN. A number
+    becomes NaN if it is a placeholder for "unknown", such as -1, or if it is negative in one of the
+    columns POSITIVE. The row's column `missing` then names the column of the number. If the number
+    is negative, but not -1, BELOW follows the name of the column. `missing` also names expected
+    columns without a value. Raise LabError if there are more than MOST_ROWS rows.
     """
     found = list(islice(rows, MOST_ROWS + 1))
     if len(found) > MOST_ROWS:

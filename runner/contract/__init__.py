@@ -51,8 +51,9 @@ def check_contract(
 ) -> list[Check]:
     """Check a started server against each part of the contract that the server implements.
 
-    This takes about 15 s. No other client may use the server meanwhile, because the server's
-    counters are compared with the number of requests that the checks sent.
+    Return the result of each check. The checks take about 15 s. No other client may use the server
+    meanwhile, because the server's counters are compared with the number of requests that the
+    checks sent.
 
     - `resident_bytes` and `open_files` are functions that read the server's memory and the number
       of its open files. A function returns None if it cannot read the number. If a function is not
@@ -62,7 +63,8 @@ def check_contract(
     - `pool_size` is the server's DB_POOL_SIZE.
     - `seed` is the seed of the random bodies. To send the same bodies as an earlier check, pass the
       seed of that check.
-    - `junk` says how many complete and how many abandoned requests each round of junk contains.
+    - To find leaks, the checks send several rounds of complete, abandoned and malformed requests.
+      `junk` says how many complete and how many abandoned requests are in each round.
     - Inserts must work again within `recover_within_s` after an outage of the database.
     """
     target = Target(host, port)

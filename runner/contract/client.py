@@ -107,8 +107,8 @@ class Target:
     ) -> Iterator[CheckConnection]:
         """Open a connection, and close it when the context ends.
 
-        Each socket operation may take `timeout_s`. `receive_bytes` limits roughly how many bytes of
-        answers the kernel buffers before the client reads them.
+        Each socket operation may take up to `timeout_s` seconds. `receive_bytes` limits roughly how
+        many bytes of answers the kernel buffers before the client reads them.
         """
         with socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET) as channel:
             if receive_bytes is not None:

@@ -388,7 +388,9 @@ def _send_junk(server: Server, target: Target, junk: Junk) -> None:
 
 
 def _settled(reading: Reading, limit: int | None) -> int | None:
-    """Wait until a number of the server, such as its open files, is at most `limit`; return it.
+    """Wait until a number of the server, such as its open files, is at most `limit`.
+
+    Return the number as it was read last; None if it could not be read.
 
     If `limit` is None, wait until the number no longer falls. In both cases, wait for at most
     CONNECTIONS_SETTLE_S. `reading` is the function that reads the number.

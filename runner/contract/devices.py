@@ -61,22 +61,22 @@ class DeviceDatabase(Protocol):
     """
 
     def rows(self, firmware: str) -> Sequence[tuple[Any, ...]]:
-        """Return the rows of the table with this firmware: (id, uuid, mac, firmware, created_at).
+        """Return the table's rows that have this firmware: (id, uuid, mac, firmware, created_at).
 
         The uuid is a UUID, and created_at is a datetime with a time zone.
         """
 
     def count(self, firmware: str) -> int:
-        """Return the number of rows of the table that have this firmware."""
+        """Return the number of the table's rows that have this firmware."""
 
     def pause(self) -> None:
-        """Stop all processes of the database by SIGSTOP.
+        """Pause all processes of the database, by SIGSTOP or, in a container, by Docker's pause.
 
         The kernel still accepts connections, but the database does not answer.
         """
 
     def resume(self) -> None:
-        """Let the processes that `pause` stopped go on."""
+        """Let the processes that `pause` has paused continue."""
 
     def restart(self) -> None:
         """Kill the database with SIGKILL and restart it on the same address with the same data.
@@ -275,7 +275,7 @@ NO_ANSWER = 0  # status of a request that got no answer
 
 
 def parallel_rows(database: DeviceDatabase, pool_size: int) -> Rows:
-    """Return checks of parallel inserts, and of the server's pool while and after they run."""
+    """Return checks of parallel inserts, and of the server's pool during and after the inserts."""
 
     def has_size(target: Target) -> Result:
         pool = read_pool(target)
@@ -293,7 +293,7 @@ def parallel_rows(database: DeviceDatabase, pool_size: int) -> Rows:
 def insert_many(
     target: Target, firmware: str, times: int = 1, timeout_s: float = TIMEOUT_S
 ) -> list[TimedResponse]:
-    """Insert `times` devices one after the other over one kept connection."""
+    """Insert `times` devices one after the other over one connection, and return the answers."""
     answers = []
     with target.connect(timeout_s) as connection:
         for _ in range(times):

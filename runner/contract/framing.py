@@ -109,7 +109,7 @@ TWO_LENGTHS = (
 
 def head_rows() -> Rows:
     """Return checks of malformed heads, and of well-formed heads at the limits of size."""
-    # Together with the header Host, these are SERVED_HEADERS header lines.
+    # `_get` adds the header line Host, so the request has SERVED_HEADERS header lines in all.
     numbered = [b"X-Header-%d: %d" % (n, n) for n in range(SERVED_HEADERS - 1)]
     huge = [b"X-Header-%d: %b" % (n, b"x" * 4000) for n in range(HUGE_HEAD_BYTES // 4000)]
     refused = Expected("a 4xx", lambda answer: 400 <= answer.status < 500)
@@ -260,9 +260,9 @@ MALFORMED_CHUNKS = {
 
 
 def body_rows(server: Server) -> Rows:
-    """Return checks of bodies of POST /experiments, if the server implements this endpoint.
+    """Return checks of bodies of POST /experiments; no checks if the server lacks this endpoint.
 
-    Servers written on a raw TCP engine may answer chunks with 411.
+    Servers written on a raw TCP engine may answer a body in chunks with 411.
     """
     if "experiments" not in server.implements:
         return {}

@@ -54,7 +54,7 @@ class Message:
 
 
 def joined(messages: Iterable[Message]) -> Message:
-    """Return one message that sends all of these messages in one stream."""
+    """Return one message that consists of `messages`, each directly after the one before it."""
     return sum(messages, Message())
 
 
@@ -73,12 +73,12 @@ def request(
     headers: Headers = (),
     version: str = "HTTP/1.1",
 ) -> Message:
-    """Return a well-formed request, with `least` and `most` as the contract requires.
+    """Return a well-formed request, whose `least` and `most` say how often it may be counted.
 
     The server must not count a GET of /health or /stats, and may count other methods of these two
-    paths. It must count any other request, unless the body is larger than MAX_BODY_BYTES: such a
-    request may be counted or not. If the request has a body, Content-Length and Content-Type are
-    added.
+    paths. The server must count any other request, but if the body is larger than MAX_BODY_BYTES,
+    the server may count the request or not. If the request has a body, Content-Length and
+    Content-Type are added.
     """
     fields = [("Host", "lab"), *headers]
     if body is not None:

@@ -260,7 +260,9 @@ class _OpenError(Exception):
 
 
 def judge(body: bytes) -> Ruling:
-    """Return the outcome that the contract requires for a random body.
+    """Return the outcome that the contract requires for a random body: `accepted` or `rejected`.
+
+    If the contract allows both outcomes, return `open`.
 
     Python's json decodes the body, and `_is_experiment` applies the rules of the contract.
     """

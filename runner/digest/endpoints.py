@@ -103,7 +103,8 @@ def write_script_tables(
 ) -> None:
     """Write a trial's parts of the tables `endpoints`, `checks` and `users`.
 
-    `database` has the views that `k6._open_spool` creates.
+    A part is a file with the trial's rows of one table. `targets` has the paths of the parts, by
+    the name of the table. `database` has the views that `k6._open_spool` creates.
     """
     load = _Load(
         labelling=points.labelling,
@@ -152,8 +153,10 @@ def write_tables_of_slices(
     """Write a trial's parts of the tables `endpoints`, `checks` and `users` from all of its slices.
 
     In the tables, each slice begins when the slice before it ends, as if there were no pauses
-    between the slices. `seconds` has the length of each slice. The same label may have different
-    numbers in two slices, so all labels get new numbers.
+    between the slices. `seconds` has the length of each slice. `targets` has the paths of the
+    parts, by the name of the table. `mode` is the observed use of connections. A request with a
+    latency above `slow_ms` counts as slow. The same label may have different numbers in two slices,
+    so all labels get new numbers.
     """
     begin_ns = slices[0].first_start_ns
     labelling = Labelling()
@@ -374,6 +377,10 @@ def _percentiles(
     database: duckdb.DuckDBPyConnection, requests: Sequence[int], published: str, view: str
 ) -> list[dict[str, float | None]]:
     """Return the latency columns of each group, in the order of the groups' keys.
+
+    Each element of the result has the values of one group, by column of the table `endpoints`.
+    Percentiles that the number of the group's requests does not support are left out. If this
+    number is too small even for the median, `latency_tail_percent` is None.
 
     `requests` has the number of requests of each group, in the same order. `published` is the
     column of the view `view` that has the published latency.

@@ -98,8 +98,9 @@ def digest_imported(
 ) -> ImportedDigest:
     """Write an imported trial's parts of the tables, and return the trial's digest.
 
-    If the end of the file is missing, the rest of the file is digested. `progress` is called with
-    the number of bytes read so far. Raise LabError if the file is missing or was not written by k6.
+    A part is a file with the trial's rows of one table. If the end of the raw file is missing, the
+    rest of the raw file is digested. `progress` is called with the number of bytes read so far.
+    Raise LabError if the file is missing or was not written by k6.
     """
     raw = samples_of(run.trial(trial.trial_id))
     is_csv = ".csv" in raw.name
@@ -191,7 +192,7 @@ def _write_watched(run: RunFolder, trial: Trial, watched: Watched, is_csv: bool)
 def _without_requests(trial: Trial, tally: Tally) -> ImportedDigest:
     """Return the digest of a file without HTTP requests.
 
-    The digest has no metrics, and the check of HAS_REQUESTS fails.
+    The digest has no metrics, and its only check, of the invariant HAS_REQUESTS, fails.
     """
     own = [name for name in tally.points if name not in UNWATCHED]
     words = ", ".join(f"{name} ({tally.points[name]:,})" for name in sorted(own)[:8])
@@ -237,7 +238,7 @@ def _checks_counted(points: RequestNumbers) -> tuple[int, int]:
 def _held_against(summary: GeneratorSummary | None, points: RequestNumbers) -> list[Check]:
     """Compare the samples with k6's own summary, and return the results as checks.
 
-    Return no checks if there is no summary, or if the end of the file is missing.
+    Return no checks if there is no summary, or if the end of the file of samples is missing.
     """
     if summary is None or points.lines_lost:
         return []

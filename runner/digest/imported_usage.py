@@ -161,7 +161,9 @@ def _aligned(
 
     `begin_s` is the time when the load began, in seconds since the epoch, and `t_s` are the
     samples' times minus `begin_s`. `clock` is `wall` if the samples' times are in UTC, and `local`
-    if they are in an unknown time zone. Otherwise the samples have no time of day.
+    if they are in an unknown time zone. Otherwise the samples have no time of day, and the lab
+    assumes that the first sample was taken when the load began. The time of this sample is
+    `t_s[1]`, because the import adds a row before the first sample.
     """
     if clock == "wall":
         return _Moved(0.0)

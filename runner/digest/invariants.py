@@ -427,7 +427,7 @@ class Invariant(Enum):
         return [tool for tool, traits in TRAITS.items() if self.value.generators(traits)]
 
     def is_asked_of(self, tool: Tool) -> bool:
-        """True if the invariant applies to the loads of the generator `tool`."""
+        """Return whether the invariant applies to the loads of the generator `tool`."""
         return self.value.generators(TRAITS[tool])
 
     def check(self, ok: bool, detail: str) -> Check:

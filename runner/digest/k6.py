@@ -130,9 +130,10 @@ class PortUse:
 
 @dataclass(kw_only=True)
 class RequestNumbers(Tally):
-    """Numbers of a load's requests to the server, from the raw points.
+    """Numbers of a load's requests to the server, from the points in the raw file.
 
-    A request is `ok` if its status is 200 to 399 and it has no error_code.
+    A point is one value of one metric of k6. A request is `ok` if its status is 200 to 399 and it
+    has no error_code.
     """
 
     failed: int  # requests that are not ok
@@ -195,8 +196,12 @@ class RequestNumbers(Tally):
 
     If no end was planned, all responses are counted.
     """
-    tail_percent: float | None = None  # highest percentile that this number of requests supports
-    tail_ms: float | None = None  # published latency at `tail_percent`
+    tail_percent: float | None = None
+    """Highest percentile of the latency that the number of requests supports.
+
+    None if there are too few requests even for the median.
+    """
+    tail_ms: float | None = None  # published latency at `tail_percent`; None without `tail_percent`
     first_byte: Trend = field(default_factory=dict)
     """Exact percentiles of the time to the first byte of the answer, in ms.
 
@@ -225,6 +230,7 @@ def digest_requests(
       are no paths, no table is written.
     - `mode` is the requested use of connections, and `held` is the number of connections that the
       load may hold. `mode_of` derives the observed mode from `mode`, `held` and the requests.
+    - `scratch` is a folder for temporary files.
     - `window_s` is the planned duration of an open load, counted from the first request.
     - `spool` is the function that reads the raw file. Each generator other than k6 has its own
       function.
@@ -426,8 +432,9 @@ def _numbers_of_load(
     held: int | None,
     window_s: float | None,
 ) -> RequestNumbers:
-    """Return the numbers of the whole load.
+    """Return the numbers of a load's requests, from the views of `_open_spool`.
 
+    `asked` is the requested use of connections. `digest_requests` explains `held` and `window_s`.
     Raise DamageError if the clock was set during the load.
     """
     facts = database.sql(_FACTS, params={"blocked": BLOCKED}).to_arrow_table().to_pylist()[0]
@@ -493,7 +500,7 @@ def _other_ports(database: duckdb.DuckDBPyConnection) -> tuple[PortUse, ...]:
 
 
 def _statistics(database: duckdb.DuckDBPyConnection, column: str, of: str = "requests") -> Trend:
-    """Return exact statistics of one latency column of a view.
+    """Return exact statistics, in ms, of one latency column of the view `of`.
 
     Quantiles interpolate between order statistics, as k6 does (TrendSink.P). DuckDB sorts on disk
     if memory is short.

@@ -60,7 +60,10 @@ class _Reader:
     columns: tuple[str, ...]
 
     def __call__(self, block: bytes) -> Block:
-        """Return the points of a block."""
+        """Return the points of a block.
+
+        If the block cannot be parsed, return a Block without points, but with the fault.
+        """
         if not block:
             return Block.without_points()
         try:

@@ -93,11 +93,10 @@ REQUESTS = pa.schema(
         *[(name, pa.int16()) for name in ("status", "error_code")],
     ]
 )
-"""One row per request, in the file's order.
+"""One row per request, in the order of the raw file.
 
 A row has the wall-clock time when the request ended, the durations that k6 measured, the HTTP
-status, and k6's error code.
-`error_code` is 0 if there was no error.
+status, and k6's error code. `error_code` is 0 if there was no error.
 """
 LABELLED = REQUESTS.append(pa.field("label", pa.int32()))
 """One row per request: the columns of REQUESTS, and the number of the label in `Tally.labels`."""
@@ -566,10 +565,11 @@ def _read(block: bytes) -> Block:
 
 
 def _read_singly(lines: list[bytes], odd: Iterable[int]) -> Block:
-    """Parse a block's lines, of which the lines with the indexes `odd` may be in another form.
+    """Parse a block of lines, some of which may not be in k6's form.
 
-    First rewrite these lines in k6's form, with Python's json, up to the first invalid line. Then
-    parse all lines before the invalid line together.
+    `odd` has the indexes of the lines that may not be in k6's form. First rewrite these lines in
+    k6's form, with Python's json, up to the first invalid line. Then parse all lines before the
+    invalid line together. If no line is invalid, parse all lines.
     """
     fault = None
     announced = []
@@ -858,12 +858,12 @@ class _Numbered:
 
 @dataclass(frozen=True, eq=False)
 class _Picked:
-    """A block's contribution to the rows and to the counts.
+    """The points of a block that become rows or counts, grouped by their use.
 
-    k6 writes the points of a request in a fixed order. If the block's points of request metrics are
-    in this order, `requests` has the requests whose points are all in this block. Otherwise
-    `requests` is empty, and `before` has all points of request metrics, so that `_Pairing` finds
-    the point that is out of order.
+    `_Pairing` counts the points and combines them into rows. k6 writes the points of a request in a
+    fixed order. If the block's points of request metrics are in this order, `requests` has the
+    requests whose points are all in this block. Otherwise `requests` is empty, and `before` has all
+    points of request metrics, so that `_Pairing` finds the point that is out of order.
     """
 
     block: Block
@@ -894,7 +894,7 @@ _NO_REQUESTS = _Requests(np.empty(0, np.int64), np.empty((_POINTS - 1, 0)), np.e
 
 
 def _picked(block: Block, behind_ns: int) -> _Picked:
-    """Return a block's contribution to the rows and to the counts.
+    """Pick the points of a block that become rows or counts, and group them by their use.
 
     `behind_ns` is added to all times.
     """
@@ -1148,9 +1148,9 @@ def _rewritten(line: bytes) -> bytes:
 
     Raise ValueError with the reason if the line is invalid.
 
-    k6 1.x writes infinite values of users'
-    metrics as `+Inf` or `-Inf`. These values are not JSON, but they are accepted here, and replaced
-    by large numbers. k6 2.x omits infinite values, and says so in its log.
+    k6 1.x writes infinite values of users' metrics as `+Inf` or `-Inf`. These values are not JSON,
+    but they are accepted here, and replaced by large numbers. k6 2.x omits infinite values, and
+    says so in its log.
     """
     try:
         record = json.loads(_INFINITE.sub(_finite, line))

@@ -51,9 +51,10 @@ UNEVEN and UNEVEN_SHARE say when a window is even.
 """
 BUSY = 0.95
 """If on average at least this share of the users runs an iteration, the load is closed, unless k6
-dropped iterations.
+dropped an iteration before the end of the load.
 
-In an open load the share is lower, because some users wait for the next planned time.
+ENDING says when the end of the load begins. In an open load the share is lower, because some
+users wait for the next planned time.
 """
 FEW_BUSY = 0.5
 """If the users that run an iteration are always fewer than this share of the allocated users, the
@@ -289,7 +290,11 @@ def _begins_evenly(
 def _begins(
     database: duckdb.DuckDBPyConnection, first_ns: int, window_s: float
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return the number of iterations that began in each window of the load."""
+    """Return the number of iterations that began in each window of the load.
+
+    The windows follow one another. Each window lasts `window_s` seconds, and the first window
+    begins at `first_ns`.
+    """
     given = {"first_ns": first_ns, "window_ns": max(1, round(window_s * 1e9))}
     found = database.sql(_BEGINS, params=given).fetchnumpy()
     return np.bincount(found["place"].astype(np.int64), found["begun"]).astype(np.float64)

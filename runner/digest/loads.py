@@ -49,7 +49,8 @@ from runner.store import OF_SCRIPTS, RunFolder, raw_name, replacing
 FEWEST_KEPT = 0.5
 """If at least this share of a session's places is undisturbed, the disturbed places are left out.
 
-Otherwise the session is repeated.
+Otherwise the session is repeated. A place is the number of a slice among the slices of its server
+in the session, counted from 1.
 """
 SUMS = (
     "requests",
@@ -77,7 +78,11 @@ The function gets the base name of the file, and the number of the generator tha
 
 
 def part(run: RunFolder, table: str, trial_id: str) -> Path:
-    """Return the path of a trial's part of a table, before the parts are joined."""
+    """Return the path of a trial's part of a table.
+
+    A part is a file with the rows of one trial, or of one of its slices. The parts are joined into
+    the table later.
+    """
     return run.tables / "parts" / table / f"{trial_id}.parquet"
 
 
@@ -99,11 +104,15 @@ class LeftOut:
 def left_out_places(taken: Sequence[Sequence[str]]) -> LeftOut:
     """Return the places of a session that are left out because they were disturbed.
 
-    `taken` has one list per server, with a text for each slice of the server. If the hypervisor or
-    other programs took much CPU time in a slice, the text names them; otherwise it is empty. A
-    place is disturbed if the text of any server's slice at this place is not empty. If too few
-    undisturbed places would remain (FEWEST_KEPT), no place is left out, and the session must be
-    repeated.
+    A place is the number of a slice among the slices of its server, counted from 1. Every server
+    has one slice at each place, unless the server died early. `taken` has one list per server, and
+    the list has one text per slice, in the order of the places. The text says who took much CPU
+    time during the slice: the hypervisor, other programs, or both. The text is empty if neither
+    took much CPU time. A place is disturbed if the text of at least one server is not empty at this
+    place.
+
+    If the share of undisturbed places is at least FEWEST_KEPT, the disturbed places are left out.
+    Otherwise no place is left out, and `why_repeat` says why the session must be repeated.
     """
     disturbed = {place: who for each in taken for place, who in enumerate(each, start=1) if who}
     places = max((len(each) for each in taken), default=0)
@@ -140,9 +149,10 @@ def join_parts(parts: Sequence[Path], begins_s: Sequence[float], column: str, ou
 
 
 def exact_percentiles(requests: Path) -> dict[str, float]:
-    """Return exact percentiles and the maximum of the latencies in a table of requests.
+    """Return exact percentiles and the maximum, in ms, of the latencies in a table of requests.
 
-    A percentile between two sorted latencies is interpolated.
+    The keys of the result are columns of trials.parquet. A percentile between two sorted latencies
+    is interpolated.
     """
     wanted = {**QUANTILES, "max": 1.0}
     percent = carried_percent(pq.read_metadata(requests).num_rows)
@@ -157,7 +167,11 @@ def exact_percentiles(requests: Path) -> dict[str, float]:
 
 
 def first_byte_percentiles(requests: Path) -> dict[str, float | None]:
-    """Return exact percentiles, in ms, of the time to the first byte, from a table of requests."""
+    """Return exact percentiles, in ms, of the time to the first byte, from a table of requests.
+
+    The keys of the result are columns of trials.parquet. If no request was answered, all values are
+    None.
+    """
     wanted = [QUANTILES[name] for name in FIRST_BYTE]
     with duckdb.connect() as connection:
         answered = connection.read_parquet(str(requests)).filter("status <> 0")
@@ -175,14 +189,17 @@ def _tail(percent: float | None, ms: float | None) -> dict[str, float | None]:
     """Return the columns of trials.parquet about the highest percentile of a load's latency.
 
     `percent` is the highest percentile that the number of requests supports, and `ms` is the
-    latency at this percentile.
+    latency at this percentile. Both are None if there are too few requests even for the median.
     """
     return {"latency_tail_percent": percent, "latency_tail_ms": ms}
 
 
 @dataclass(frozen=True)
 class LoadOfTrial:
-    """The results of one load, from the generator's raw files. `together` combines such results."""
+    """The results of one load, which is a slice or a whole trial, from the generator's raw files.
+
+    `together` combines the results of a trial's slices into the results of the trial.
+    """
 
     metrics: Metrics
     checks: tuple[Check, ...]
@@ -214,7 +231,8 @@ def read_load(
     `measurement` and `probe` have only the data of this load.
 
     Check the load's invariants. If the generator records every request, also write the load's parts
-    of the tables; for wrk, `together` writes the parts later.
+    of the tables, which are files with the rows of this load. For wrk, `together` writes the parts
+    later.
 
     With `salvage`, the end of k6's samples may be missing, so no invariant of these samples is
     checked. Raise LabError if a file is missing or corrupt.
@@ -359,10 +377,10 @@ def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTria
 
 
 def _all_words(loads: Sequence[LoadOfTrial], name: str) -> str:
-    """Return a text with the different words in the metric `name`, such as `proto`, of the loads.
+    """Return the different words of a metric of several loads, as one text.
 
-    For each load, this metric is a text of words that are separated by commas. The result has the
-    same form, and has each word only once.
+    `name` is the name of the metric, such as `proto`. The metric of each load is a text of words
+    that are separated by commas. The result has the same form, and has each word only once.
     """
     known = [load.metrics[name] for load in loads if name in load.metrics]
     return ", ".join(dict.fromkeys(word for text in known for word in text.split(", ")))
@@ -442,9 +460,10 @@ _SAMPLES = {
 
 
 def load_tables(run: RunFolder, trial: Trial, of_slice: int | None) -> dict[str, Path]:
-    """Return the paths of the tables of K6_TABLES for one slice.
+    """Return the paths of a slice's parts of the tables in K6_TABLES, by the name of the table.
 
-    If `of_slice` is None, return the paths for a whole trial.
+    If `of_slice` is None, return the paths for the whole trial. The trial's requests are in a file
+    of their own, which is not joined with other parts.
     """
     name = trial.trial_id if of_slice is None else f"{trial.trial_id}.{of_slice}"
     final = (

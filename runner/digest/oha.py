@@ -118,7 +118,11 @@ def _answers(status: object) -> str:
 
 
 def _require_one_load(connection: duckdb.DuckDBPyConnection, began_ns: int) -> None:
-    """Raise DamageError unless all lines belong to one load, which the lab began at `began_ns`."""
+    """Raise DamageError unless all lines belong to one load, which the lab began at `began_ns`.
+
+    Raise DamageError also if there are no lines, or if the times of a request contradict each
+    other.
+    """
     ((runs, first_s, last_s, odd),) = connection.sql(_ODD).fetchall()
     if not runs:
         raise DamageError(0, "the file has no request")

@@ -47,9 +47,10 @@ class Event:
 
 
 def read_stacks(path: Path, begin_s: float, end_s: float) -> Stacks:
-    """Return the call stacks of a slice that were sampled from `begin_s` to `end_s`.
+    """Return the call stacks in a slice's file that perf sampled from `begin_s` until `end_s`.
 
-    The functions of a stack are joined by `;`. Raise LabError if the file is damaged.
+    Both times are in seconds, by the monotonic clock. The functions of a stack are joined by `;`.
+    Raise LabError if the file is damaged.
     """
     found = Stacks(Counter(), Counter())
     for sample in read_samples(path, begin_s, end_s):

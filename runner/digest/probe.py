@@ -36,12 +36,11 @@ to wait. The limit is four times the interval between requests at the probe's hi
 CONNECTING_NS = 1_000_000_000
 """The probe abandons a connection that is not accepted within this time."""
 AS_OFTEN = 0.1
-"""If two shares differ by at most this, the lab assumes that the server closed the connections of
-load and probe equally often.
+"""Allowed difference between load and probe in the share of requests that opened a connection.
 
-The first share is the share of the load's requests that opened a new connection. The second share
-is the share of the probe's requests that opened a new connection. Requests that had no earlier
-connection to reuse are not counted.
+If the load's share and the probe's share differ by at most this, the lab assumes that the server
+closed the connections of load and probe equally often. Requests that had no earlier connection to
+reuse are not counted.
 """
 PACKED: dict[str, object] = {
     "compression": "zstd",
@@ -215,8 +214,8 @@ def probe_percentiles(
 ) -> dict[str, float | int | None]:
     """Write tables/probe/<trial_id>.parquet, and return the probe's columns of trials.parquet.
 
-    The probe's columns summarize the requests that were due within the load. The table has one row
-    per request, with these columns:
+    If there was no probe, write nothing and return no columns. The probe's columns summarize the
+    requests that were due within the load. The table has one row per request, with these columns:
 
     - `t_s` is the time at which the request was due, in seconds since the load began. The pauses
       between slices are not counted.

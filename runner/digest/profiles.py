@@ -33,8 +33,11 @@ class _Slice:
     """A slice of a profile: the place, the times of the load, the requests, and the CPU time."""
 
     place: int
+    """Number of the slice among the slices of its server, counted from 1."""
     begin_s: float
+    """Time when the load began, in seconds by the monotonic clock."""
     end_s: float
+    """Time when the load ended, in seconds by the monotonic clock."""
     answered: int
     """Number of requests answered during the load."""
     counted: int
@@ -77,7 +80,7 @@ class _Profile:
         return self.session.startswith(TIMELINE)
 
     def of_kind(self, kind: Kind) -> list[_Slice]:
-        """Return the profile's slices of one kind."""
+        """Return the profile's slices of one kind: recorded, counted or plain."""
         return [each for each in self.slices if kind_of(self.session, each.place) == kind]
 
 
@@ -174,8 +177,8 @@ def _recorded(profiles: Iterable[_Profile]) -> tuple[Rows, Rows]:
 def _sampled(profile: _Profile, each: _Slice, subject: Observed) -> tuple[Rows, float]:
     """Return a recorded slice's rows of the table `profiles`, and the CPU time of all these rows.
 
-    The rows are those of the server or of the database (`subject`). The CPU time is in µs per
-    request.
+    In a recorded slice, perf samples call stacks. `subject` says whose call stacks the rows are:
+    the server's or the database's. The CPU time is in µs per request.
     """
     file = STACKS if subject == "server" else DATABASE_STACKS
     found = read_stacks(profile.folder / raw_name(file, each.place), each.begin_s, each.end_s)
@@ -201,8 +204,9 @@ def _stack_rows(
 def _counted(profiles: Iterable[_Profile]) -> Rows:
     """Return the rows of the table `counters`: one row for each profile and event.
 
-    A row says how often the event occurred per request, in all counted slices of the profile
-    together. If the machine cannot count the event, this number is None.
+    In a counted slice, perf counts events. A row says how often the event occurred per request, in
+    all counted slices of the profile together. If the machine cannot count the event, this number
+    is None.
     """
     rows = []
     for profile in profiles:

@@ -375,6 +375,8 @@ def _mode_proof(
 def whole(sent: Sequence[Sent], measurement: Measurement) -> tuple[Check, ...]:
     """Check invariant 5 over all slices of a trial.
 
+    If the server does not count requests, return no check.
+
     `sent` has one element per slice: the outcome of the slice's requests. Between two slices, no
     generator sends requests. So if the server counts a request between two slices, a generator sent
     this request in a slice, and did not wait for the answer. Therefore the number of requests that
@@ -397,9 +399,10 @@ def whole(sent: Sequence[Sent], measurement: Measurement) -> tuple[Check, ...]:
 def database_checks(sent: Sent, measurement: Measurement) -> tuple[Check, ...]:
     """Check invariant 6: each insert that was answered with 2xx has left a row.
 
-    An insert may also have left a row if it was answered with an error, or if its answer was lost.
-    Answers are lost if a server dies or the load is cut off. The number of lost answers is at most
-    the number of requests that can be under way at once.
+    If the load has no database, return no check. An insert may also have left a row if it was
+    answered with an error, or if its answer was lost. Answers are lost if a server dies or the load
+    is cut off. The number of lost answers is at most the number of requests that can be under way
+    at once.
     """
     use = measurement.database
     if use is None:

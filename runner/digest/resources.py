@@ -219,7 +219,10 @@ def with_edges(raw: Mapping[str, Counter], window: Window) -> dict[str, Counter]
 def _at_edges(
     subject: str, t_s: Floats, values: Floats, edges_s: tuple[float, float]
 ) -> tuple[float, float]:
-    """Return the values of a subject's cumulative column at the beginning and end of a window."""
+    """Return the values of a subject's cumulative column at the beginning and end of a window.
+
+    `edges_s` has the times of the beginning and the end.
+    """
     begin_s, end_s = edges_s
     # A server or database is idle before and after the load, so all its CPU time near the edges
     # belongs to the load. Its rate near an edge may be higher than any rate within the window,
@@ -363,7 +366,9 @@ def _piece(
 ) -> dict[str, Floats]:
     """Return a subject's samples within one window, with one more sample at each end.
 
-    Return an empty dictionary if the counter has no samples.
+    `edges_s` has the beginning and the end of the window. The result has the values of the samples
+    by column. The times, in the column `t_s`, count from the beginning of the window, and the
+    cumulative columns begin at 0. Return an empty dictionary if the counter has no samples.
     """
     begin_s, end_s = edges_s
     t_s = counter.t_s

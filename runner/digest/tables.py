@@ -1,4 +1,7 @@
-"""Join the trials' parts into the run's tables, and rebuild the tables from raw files."""
+"""Join the trials' parts into the run's tables, and rebuild the tables from raw files.
+
+A part is a file with the rows that one trial adds to one table.
+"""
 
 import math
 import shutil
@@ -51,8 +54,11 @@ Unlike `map`, such a function may return the results in any order, and may proce
 def build_tables(run: RunFolder, salvaged: Mapping[str, Record] | None = None) -> None:
     """Write the run's tables from the trials' records and parts, and remove the parts.
 
-    `salvaged` has the records of salvaged trials, by trial id. The tables use these records instead
-    of the records on disk. The records on disk are not changed.
+    A trial is salvaged if its k6 file is damaged, but the intact samples of the file are used.
+    `salvaged` has the records of such trials, by trial id. The tables use these records instead of
+    the records on disk. The records on disk are not changed.
+
+    Raise LabError if a trial was sealed twice, or if a record has a value of the wrong type.
     """
     records = run.records()
     sealed = [record["order"] for record in records if record["status"] == "sealed"]

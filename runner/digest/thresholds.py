@@ -126,7 +126,10 @@ def _kind_of(values: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class _Sink:
-    """The aggregates of a selection's points. If there are no points, all aggregates are 0."""
+    """The aggregates of a selection's points. If there are no points, all aggregates are 0.
+
+    A selection consists of all points of a metric, or only of the points that have certain tags.
+    """
 
     points: int
     total: float
@@ -181,10 +184,10 @@ class Watched:
         return found
 
     def value(self, selection: Selection, aggregation: str, percent: str | None) -> float | None:
-        """Return the value of a selection that a threshold compares with its limit.
+        """Return the number that a threshold compares with its limit, from a selection's points.
 
         `aggregation` and `percent` come from the threshold's expression, such as `p(95)<200`. If
-        the aggregation is not a percentile, `percent` is None. Return None if the value cannot be
+        the aggregation is not a percentile, `percent` is None. Return None if the number cannot be
         computed, for example if the threshold is about the rate of a metric whose kind is unknown.
         """
         if percent is not None and not 0 <= float(percent) <= 100:
@@ -289,15 +292,20 @@ def write_watched(
 ) -> None:
     """Write a trial's parts of the tables `thresholds` and `metrics`.
 
-    `known_tags` are the tags that the lab reads from the file; None means that the lab reads all
-    tags.
+    `parts` has the path of each part, by the name of the table. `known_tags` are the tags that the
+    lab reads from the file; None means that the lab reads all tags.
     """
     write_rows(parts["thresholds"], "thresholds", trial, threshold_rows(watched, known_tags))
     write_rows(parts["metrics"], "metrics", trial, metric_rows(watched))
 
 
 def write_rows(path: Path, table: str, trial: Trial, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write a trial's part of the table `table`, which must be a table about users' scripts."""
+    """Write a trial's part of a table, which is a file with the trial's rows of the table.
+
+    `path` is the path of the part. `table` is the name of the table, which must be a table about
+    users' scripts. `rows` are the trial's rows without the columns `trial_id`, `server` and `load`,
+    which this function adds.
+    """
     known = {
         "trial_id": trial.trial_id,
         "server": trial.cell.server,

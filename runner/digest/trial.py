@@ -132,7 +132,7 @@ class _Counters:
 
 @dataclass(frozen=True)
 class _Seen:
-    """All data of a trial, of every slice. Only `_digest` leaves slices out."""
+    """The data of all slices of a trial, also of slices that `_digest` leaves out later."""
 
     trial: Trial
     measurement: Measurement
@@ -215,9 +215,10 @@ def digest_session(
 ) -> dict[Trial, Digest | LabError]:
     """Write the parts of the tables for a session's trials, or for a single trial.
 
-    Return the digest of each trial. If a raw file of a trial is missing or corrupt, the result has
-    a LabError in place of the trial's digest. With `salvage`, the end of k6's samples may be
-    missing. The other samples are then used, and the invariants of these samples are not checked.
+    A part is a file with the rows that one trial adds to one table. Return the digest of each
+    trial. If a raw file of a trial is missing or corrupt, the result has a LabError in place of the
+    trial's digest. With `salvage`, the end of k6's samples may be missing. The other samples are
+    then used, and the invariants of these samples are not checked.
     """
     seen = {
         trial: _or_error(_read, run, _settled(trial, each), each, salvage, threads)
@@ -300,8 +301,9 @@ def _digest(run: RunFolder, seen: _Seen, left_out: LeftOut) -> Digest:
     measurement = seen.measurement
     cell = seen.trial.cell
     every = range(len(seen.loads))
-    # If a server died early, the server may have slices only in places that are left out. Then all
-    # slices of the server are used. This does no harm, because the trial has failed anyway.
+    # `left_out.places` has the numbers, from 1, of the slices that are left out. If a server died
+    # early, all slices that the server has may be among them. Then all of these slices are used.
+    # This does no harm, because the trial has failed anyway.
     kept = [at for at in every if not measurement.slices or at + 1 not in left_out.places]
     kept = kept or list(every)
     load = together(run, trial, [(at + 1, seen.loads[at]) for at in kept])
@@ -358,7 +360,10 @@ def _digest(run: RunFolder, seen: _Seen, left_out: LeftOut) -> Digest:
 
 
 def _slices(seen: _Seen, kept: Sequence[int]) -> pa.Table:
-    """Return the trial's rows of the table of slices."""
+    """Return the trial's rows of the table of slices: one row per slice.
+
+    `kept` has the numbers, counted from 0, of the slices that are not left out.
+    """
     rows = []
     for at, (each, load) in enumerate(zip(seen.measurement.slices, seen.loads, strict=True)):
         counters = seen.counters([at]).of_slices

@@ -45,9 +45,11 @@ def read_usage(
 ) -> dict[str, Counter]:
     """Read a trial's raw counters, by subject. Times are in seconds since the first window began.
 
-    If the trial ran on several hosts, further generators are the subjects `generator 2` and so on.
-    The generators' hosts and the samplers on these hosts are the subjects `host 1`, `sampler 1` and
-    so on. Raise LabError if host, server, generator or sampler has no samples.
+    A subject is a program or a machine that the sampler observed, such as `server` or `host`. Each
+    of the `windows` is the time of one load. If the trial ran on several hosts, further generators
+    are the subjects `generator 2` and so on. The generators' hosts and the samplers on these hosts
+    are the subjects `host 1`, `sampler 1` and so on. Raise LabError if host, server, generator or
+    sampler has no samples.
     """
     zero_mono_ns = windows[0].begin_mono_ns
     path = folder / "resources.parquet"
@@ -237,7 +239,7 @@ def others_pct(
 
 
 def limited(cell: Cell) -> bool:
-    """True if the lab gave the server or the database a CPU quota."""
+    """Return whether the lab gave the server or the database a CPU quota."""
     return cell.share < 1 or cell.database_share < 1
 
 
@@ -347,7 +349,10 @@ def _serial(
     server_pct: float | None,
     generator_pct: float | None,
 ) -> Serial | None:
-    """Return the evidence of a closed load with one connection; None for any other load."""
+    """Return the evidence of a closed load with one connection; None for any other load.
+
+    Return None also for a load on a user's API, and if the rate is 0.
+    """
     rps = _count(metrics, "rps")
     if cell.is_open or cell.sockets != 1 or rps == 0 or cell.workload in OWN:
         return None
@@ -372,7 +377,7 @@ def _network(metrics: Metrics) -> Network | None:
 
 
 def _probing(measurement: Measurement, metrics: Metrics) -> Probing | None:
-    """Return the evidence of the probe; None if there was no probe."""
+    """Return the evidence of the probe; None if there was no probe, or if the load took no time."""
     duration_s = _count(metrics, "duration_s")
     if "probe_requests" not in metrics or duration_s == 0:
         return None
@@ -396,7 +401,10 @@ def _ceiling_share(cell: Cell, measurement: Measurement, metrics: Metrics) -> fl
 
 
 def _users(cell: Cell, metrics: Metrics) -> Users | None:
-    """Return the evidence of how busy the users of an open k6 load were; None for other loads."""
+    """Return the evidence of how busy the users of an open k6 load were; None for other loads.
+
+    Return None also if the number of users or the mean duration of an iteration is unknown.
+    """
     iteration_ms = metrics.get("iteration_mean_ms")
     runs_scripts = TRAITS[cell.tool].runs_scripts
     users = cell.shape.users

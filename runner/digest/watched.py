@@ -90,7 +90,8 @@ class Watch:
         """Return the rows of WATCHED for the selected points of a block.
 
         `names` are the names of the block's metrics. `metrics` has one element per point: the index
-        of the point's metric in `names`. Return None if no metric in `names` has a selection.
+        of the point's metric in `names`. `values` has the value of each point, and `tags` has the
+        tags of the points. Return None if no metric in `names` has a selection.
         """
         found = []
         for place, name in enumerate(names):

@@ -51,8 +51,8 @@ def read_written_load(
 ) -> LoadOfTrial:
     """Read a trial's load, write the trial's parts of the tables, and check the load's invariants.
 
-    With `salvage` the end of k6's samples may be missing, and no invariant is checked. Raise
-    LabError if a file is missing or corrupt.
+    A part is a file with the trial's rows of one table. With `salvage` the end of k6's samples may
+    be missing, and no invariant is checked. Raise LabError if a file is missing or corrupt.
     """
     folder = run.trial(trial.trial_id)
     cell = trial.cell

@@ -242,9 +242,9 @@ def limiting_parent(ours: Path, root: Path = ROOT) -> Path:
 def remove(folder: Path) -> list[int]:
     """Kill the processes of a group that the lab made, and remove the group.
 
-    Return the pids of the killed processes. PostgreSQL can only be ended through its control group:
-    each process of PostgreSQL calls setsid(2), so the kernel's sessions do not show which processes
-    belong together.
+    Return the pids of the killed processes. If the first process of PostgreSQL has ended, only the
+    control group still shows which processes belong together. The kernel's sessions do not show
+    this, because each process of PostgreSQL calls setsid(2).
     """
 
     def left() -> list[int]:

@@ -124,19 +124,20 @@ def _context(folder: Path, others: Sequence[str] = ()) -> IO[bytes]:
 def debian_base(client: DockerClient) -> str:
     """Return the tag of a Debian base image.
 
-    The official image is used if it is present or can be pulled. Otherwise the lab's own image is
-    used, which is made with mmdebstrap if it does not exist yet.
+    `_pulled` chooses between the official image and the lab's own image. If the lab's own image is
+    chosen but does not exist yet, `_pulled` makes it with mmdebstrap.
     """
     return OFFICIAL_BASE if _pulled(client, OFFICIAL_BASE) else BASE_TAG
 
 
 def _pulled(client: DockerClient, official: str) -> bool:
-    """Return whether an official image is present or can be pulled.
+    """Return True if the official image is to be used, False if the lab's own base image is.
 
-    If the official image is missing, but the lab's own base image exists, return False without
-    trying to pull the official image. If the official image cannot be pulled, make the lab's own
-    base image with mmdebstrap from the host's package sources, which takes about 15 s, and return
-    False. Raise LabError if mmdebstrap is not installed or fails.
+    If the official image is present, return True. Otherwise, if the lab's own base image exists,
+    return False. If neither exists, pull the official image, and return True. If the official image
+    cannot be pulled, make the lab's own base image with mmdebstrap from the host's package sources,
+    which takes about 15 s, and return False. Raise LabError if mmdebstrap is needed, but is not
+    installed or fails.
     """
     for tag, answer in ((official, True), (BASE_TAG, False)):
         with contextlib.suppress(ImageNotFound):
@@ -203,7 +204,7 @@ def labels(what: str) -> dict[str, str]:
 
 
 def sweep(client: DockerClient) -> list[str]:
-    """Remove the lab's containers whose runner is dead; describe each removed container."""
+    """Remove the lab's containers whose runner is dead; return a description of each of them."""
     removed = []
     for container in client.containers.list(
         all=True, filters={"label": RUNNER}, ignore_removed=True

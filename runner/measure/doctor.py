@@ -22,12 +22,15 @@ from runner.places import places
 from runner.planning.catalog import load_server, server_names
 from runner.planning.hosts import Hosts
 
-CALIBRATED = ("k6", "wrk")  # generators whose ceilings `bench calibrate` finds
+CALIBRATED = ("k6", "wrk")  # generators whose ceilings (highest rates) `bench calibrate` finds
 LEAST_FREE = 2**30  # a host's disk needs this many free bytes, for a generator's raw samples
 CONNECTIONS = 3000
 """Number of connections that a load of a large campaign has open at the same time."""
 CLOSE_OPENS = 4 * CLOSE_RPS
-"""Number of connections that a large load in close mode opens within 4 s, warm-up included."""
+"""Number of connections that a large load in close mode opens within 4 s, warm-up included.
+
+In close mode each request opens a connection.
+"""
 
 
 def examine(

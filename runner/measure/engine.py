@@ -114,8 +114,8 @@ class Engine(Protocol):
     ) -> AbstractContextManager[Running]:
         """Start a prepared server on `cpus` and write its output to `log`.
 
-        The server's environment contains ADDR and the variables in `handed`. Leaving the context
-        ends the server with all its processes.
+        The server's environment contains ADDR and the variables in `handed`. When the context ends,
+        end the server with all its processes.
         """
 
     def database(
@@ -123,8 +123,8 @@ class Engine(Protocol):
     ) -> AbstractContextManager[RunningDatabase]:
         """Start a fresh PostgreSQL on `cpus`, with the role `lab`.
 
-        `verifier` is the SCRAM verifier of the role's password. Leaving the context removes the
-        database with its data.
+        `verifier` is the SCRAM verifier of the role's password. When the context ends, end
+        PostgreSQL and remove its data.
         """
 
 

@@ -25,10 +25,10 @@ NO_STATES = (
     "no idle states that the lab could choose"
 )
 WATCHED_S = 0.2
-"""The lab observes for this long whether CPUs still enter sleep states.
+"""After the lab has asked for polling, it checks for this long whether CPUs still sleep.
 
-An idle CPU wakes several times in this time. If the CPU then enters a sleep state more than once,
-the lab concludes that the CPU still sleeps.
+An idle CPU wakes several times in this time. If a CPU enters a sleep state more than once in this
+time, the lab concludes that the CPU still sleeps instead of polling.
 """
 
 

@@ -123,7 +123,8 @@ def _lock() -> Iterator[None]:
 def _alone() -> Iterator[tuple[str, ...]]:
     """Reserve a socket name that only one lab on this machine can hold (unix(7)).
 
-    The kernel frees the name when its holder ends. If another lab holds the name, yield a warning.
+    The kernel frees the name when its holder ends. If another lab holds the name, yield a tuple
+    with one warning, otherwise an empty tuple.
     """
     with socket.socket(socket.AF_UNIX) as name:
         try:

@@ -109,7 +109,10 @@ class Ledger:
         self._stored.write(path)
 
     def add(self, entry: Entry) -> None:
-        """Append an entry; call this method just before or just after the thing is created."""
+        """Append an entry; call this method just before or after creating what the entry describes.
+
+        If the file was removed meanwhile, write it again.
+        """
         self._stored.entries.append(entry)
         if self.path.exists():
             with self.path.open("a", encoding="utf-8") as handle:
@@ -170,10 +173,11 @@ class Engines:
         self._clients: dict[tuple[str, ...], DockerClient | None] = {}
 
     def remove(self, engine: tuple[str, ...], container: str) -> list[str] | None:
-        """Remove a container; return a list that describes what was removed.
+        """Remove a container, and return a list that contains a description of the container.
 
-        Return None if the engine does not answer. `engine` is the engine's URL and the folder of
-        its certificates, both empty for this machine's engine.
+        Return an empty list if the container does not exist. Return None if the engine does not
+        answer, because then the container may still exist. `engine` is the engine's URL and the
+        folder of its certificates, both empty for this machine's engine.
         """
         # Imported only here, so that removing processes does not wait for docker-py.
         from docker.errors import NotFound  # noqa: PLC0415
@@ -222,7 +226,11 @@ class ProcessEntry:
         return f"process {self.pid}"
 
     def remove(self, same_boot: bool, engines: Engines) -> list[str] | None:  # noqa: ARG002
-        """Kill the processes of the session; do nothing if the machine was rebooted meanwhile."""
+        """Kill the processes of the session; return a description of each killed process.
+
+        If the machine has been rebooted since the entry was written (`same_boot` is False), the
+        processes have ended already, so do nothing and return an empty list.
+        """
         pids = kill_session(self.pid, self.start) if same_boot else []
         return [f"process {pid}" for pid in pids]
 
@@ -238,7 +246,12 @@ class GroupEntry:
         return f"cgroup {self.path}"
 
     def remove(self, same_boot: bool, engines: Engines) -> list[str] | None:  # noqa: ARG002
-        """Kill the group's processes and remove the group, unless the machine has been rebooted."""
+        """Kill the group's processes and remove the group; describe each killed process.
+
+        The returned list contains these descriptions. If the machine has been rebooted since the
+        entry was written (`same_boot` is False), or if the group's name does not begin with PREFIX,
+        do nothing and return an empty list.
+        """
         folder = Path(self.path)
         if not same_boot or not folder.name.startswith(PREFIX):
             return []
@@ -256,7 +269,11 @@ class FolderEntry:
         return f"folder {self.path}"
 
     def remove(self, same_boot: bool, engines: Engines) -> list[str] | None:  # noqa: ARG002
-        """Remove the folder with everything in it."""
+        """Remove the folder with everything in it; return a list that describes the folder.
+
+        If the folder does not exist, or if its name does not begin with PREFIX, do nothing and
+        return an empty list.
+        """
         folder = Path(self.path)
         if not folder.name.startswith(PREFIX) or not folder.is_dir():
             return []
@@ -282,15 +299,20 @@ class ContainerEntry:
 
     # A container still exists after a reboot, unlike a process, so it is removed even then.
     def remove(self, same_boot: bool, engines: Engines) -> list[str] | None:  # noqa: ARG002
-        """Remove the container; return None if its engine does not answer."""
+        """Remove the container, and return a list that contains a description of the container.
+
+        Return an empty list if the container does not exist. Return None if the container's engine
+        does not answer, because then the container may still exist.
+        """
         return engines.remove(tuple(self.engine or ("", "")), self.id)
 
 
 Entry: TypeAlias = ProcessEntry | GroupEntry | FolderEntry | ContainerEntry
 """An entry of a ledger.
 
-The method `remove` returns a list that describes the removed things, or None if they cannot be
-removed now.
+The method `remove` removes the thing that the entry describes. If this is possible now, it returns
+a list of descriptions of everything that it removed or killed. The list is empty if there was
+nothing that it may remove. Otherwise it returns None, and the entry must stay in the ledger.
 """
 ENTRIES: dict[str, type[Entry]] = {
     each.kind: each for each in (ProcessEntry, GroupEntry, FolderEntry, ContainerEntry)
@@ -350,8 +372,8 @@ def dead_ledgers() -> list[Path]:
 def reap(path: Path) -> list[str]:
     """End and remove everything that a ledger lists, and then remove the ledger itself.
 
-    Return a list that describes the removed things. Things that cannot be removed now, such as a
-    container whose engine does not answer, stay in the ledger.
+    Return a description of each removed thing. If some things cannot be removed now, for example a
+    container whose engine does not answer, keep the ledger, with only the entries of these things.
     """
     if not path.exists():
         return []

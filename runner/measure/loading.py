@@ -42,10 +42,13 @@ itself or the host. The third element is the clock of the sampler's host.
 
 
 def write_rows(parts: Sequence[Sampled], out: Path) -> None:
-    """Write the rows of one or more samplers to `out` (resources.parquet).
+    """Write the rows of one or more samplers to the Parquet file `out`.
 
-    If `parts` contains no name for a subject, leave out the subject's rows. Convert times by
-    another host's clock to times by this machine's clock.
+    Each element of `parts` contains a sampler's rows, a dict of names, and the clock of the
+    sampler's host (see Sampled). Each row belongs to a subject, which is a thing that the sampler
+    observes, such as a server. The keys of the dict are the sampler's names of subjects, and the
+    values are the names to write. If a subject is no key of the dict, leave out its rows. Convert
+    monotonic times by the clock of the sampler's host to times by this machine's clock.
     """
     tables = []
     for sampled, names, clock in parts:
@@ -76,8 +79,9 @@ class ProbeSeries:
 def write_samples(probed: Sequence[ProbeSeries], out: Path, clock: Clock) -> None:
     """Write the probe's samples of one or more series to `out` (probe.parquet).
 
-    The column `series` contains the index of a series in `probed`. The probe's CPU time is stored
-    as metadata. Times by `clock`, the clock of the probe's host, are converted to times by this
+    Each sample is a row, whose column `series` contains the index in `probed` of the sample's
+    series. The metadata of the file contain the probe's CPU time and the duration, each summed over
+    all series. Times by `clock`, the clock of the probe's host, are converted to times by this
     machine's clock.
     """
     cost = {
@@ -169,8 +173,8 @@ class Watchers:
     ) -> None:
         """Start to poll a server's /stats, and let the probe send requests to the server.
 
-        The probe sends the request of `shot`, `hz` times per second; it sends none if `hz` is 0. Do
-        not poll a server that does not implement /stats.
+        `shot` contains the request that the probe sends, `hz` times per second. If `hz` is 0, the
+        probe sends nothing. If the server does not implement /stats, do not poll it.
         """
         if site in self.samplers and "stats" in server.implements:
             self._polling = self.samplers[site]

@@ -122,7 +122,8 @@ def facts(root: Path = ROOT) -> MachineFacts:
     no_turbo = _number(of_cpus / "intel_pstate/no_turbo")
     boost = _number(of_cpus / "cpufreq/boost")
     turbo = None if boost is None else boost != 0
-    # If one of these files exists, the version of control groups before it counts the CPU time.
+    # If a file of this dict exists, its key is the version of control groups that counts the CPU
+    # time. If both files exist, the first entry of the dict decides.
     marks = {2: "sys/fs/cgroup/cgroup.controllers", 1: "sys/fs/cgroup/cpuacct"}
     return {
         "cpu_model": _entry(root / "proc/cpuinfo", "model name") or platform.machine(),

@@ -15,9 +15,10 @@ ROOT = Path("/")
 AT_ONCE = 8
 """The sampler reads the memory of at most this many processes of a subject at one tick.
 
-The sampler reads all its subjects at each tick (see sampler.py). With a pool of 500 connections,
-PostgreSQL has 500 processes. If the sampler read all 500 processes at one tick, it would take a CPU
-from the generator for milliseconds.
+A subject is a thing that the sampler observes, such as a server or a database. At each tick, the
+sampler reads all its subjects (see sampler.py). With a pool of 500 connections, PostgreSQL has 500
+processes. If the sampler read all 500 processes at one tick, it would take a CPU from the generator
+for milliseconds.
 """
 SELDOM = 4
 KEPT = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8
@@ -76,13 +77,14 @@ class Memory:
     largest size counts, because PostgreSQL's processes share their buffers and hardly anything
     else.
 
-    A call of `at` reads at most AT_ONCE processes. So if there are more processes, several calls
-    are needed to read each process once; these calls are a pass. Until a pass is complete, `at`
-    returns the result of the previous pass. A new pass begins at the earliest `every_ns` after the
-    previous one began or, if there are more than AT_ONCE processes, SELDOM times `every_ns` after
-    it. To list the processes takes as long as a pass, so the processes are listed only every SELDOM
-    times `every_ns`. But the first call lists and reads all processes. If `every_ns` is 0, every
-    call does so.
+    The first call of `at` lists and reads all processes. If `every_ns` is 0, every call does so.
+    Otherwise, a later call reads at most AT_ONCE processes. So if there are more processes, several
+    calls are needed to read each process once. These calls are a pass. Until a pass is complete,
+    `at` returns the result of the previous pass.
+
+    A pass begins no earlier than `every_ns` after the beginning of the previous pass. If there are
+    more than AT_ONCE processes, this interval is SELDOM times as long. To list the processes takes
+    as long as a pass, so the processes are listed again only after SELDOM times `every_ns`.
     """
 
     def __init__(self, pids: Callable[[], Iterable[int]], every_ns: int) -> None:
@@ -97,9 +99,11 @@ class Memory:
         self._files: dict[int, tuple[KeptFile, KeptFile]] = {}
 
     def at(self, mono_ns: int) -> MemoryUse:
-        """Read the processes that are due at `mono_ns`; return the result of the last whole pass.
+        """Read those processes that are due at `mono_ns`, and return the memory of all processes.
 
-        Errors of the function `pids`, which lists the processes, are not caught.
+        Not every call reads all processes (see Memory). So the returned values are from the last
+        calls that together read every process once. Errors of the function `pids`, which lists the
+        processes, are not caught.
         """
         at_once = self._every_ns == 0 or self._listed_ns is None
         if not next(self._pass, False) and mono_ns >= self._due_ns:

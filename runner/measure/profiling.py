@@ -31,7 +31,11 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True)
 class Profiling:
-    """Runs perf during the load of each slice of a profile."""
+    """Runs perf during the load of each slice of a profile.
+
+    A profile is a session in which perf observes the servers. A slice is one server's turn in the
+    session.
+    """
 
     of_server: Recorder
     of_database: Recorder | None
@@ -59,12 +63,13 @@ class Profiling:
 
     @contextlib.contextmanager
     def __call__(self, observed: Observed, place: int, folder: Path) -> Iterator[None]:
-        """Observe the server while the context is open.
+        """Observe the server while the context is open, and write perf's files to `folder`.
 
-        The name of the session and the place of the slice decide whether perf records the server's
-        call stacks, counts the server's events, or does nothing. If perf records the server's call
-        stacks, perf also records the database's call stacks. Raise LabError if the server's process
-        is unknown.
+        A slice is one turn of the server in the session, and `place` is the slice's number among
+        the server's slices, from 1. The name of the session and `place` decide whether perf records
+        the server's call stacks, counts the server's events, or does nothing. If perf records the
+        server's call stacks, perf also records the database's call stacks, unless there is no
+        database or its host refuses perf. Raise LabError if the server's process is unknown.
         """
         server = observed.server
         if server.pid == UNKNOWN_PID:

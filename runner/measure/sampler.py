@@ -108,10 +108,11 @@ class StatsPoll:
 
 
 SAMPLE_COLUMNS = ("tick", *Reading._fields, *Scheduling._fields, "foreign_cpus")
-"""Columns of a row.
+"""Columns of a row, without the names of the subject and its source, and without values of /stats.
 
-`foreign_cpus` is the number of CPUs that a subject may use, although the lab did not give these
-CPUs to the subject. The columns of `Scheduling` have values only in the rows of servers.
+A row contains the values of one subject at one tick. `foreign_cpus` is the number of CPUs that a
+subject may use, although the lab did not give these CPUs to the subject. The columns of
+`Scheduling` have values only in the rows of servers.
 """
 MISSING = -1
 MEMORY_NS = 240_000_000

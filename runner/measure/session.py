@@ -92,8 +92,8 @@ class Observed:
 Instrument = Callable[[Observed, int, Path], contextlib.AbstractContextManager[None]]
 """A function that observes a server during a load, and writes raw files to a folder.
 
-The function's arguments are the server with its database, the place of the load's slice (see
-Slice), and the folder.
+The function's arguments are the server with its database, the place of the load's slice, and the
+folder. The place is the slice's number among the slices of this server in the session, from 1.
 """
 
 
@@ -183,9 +183,11 @@ def measure(
 ) -> dict[str, Measurement | LabError]:
     """Measure a session; return the Measurement or the error of each member, by trial id.
 
-    `order` lists the slices as pairs of trial id and place. If a server dies during a load, its
-    answers until then are a result, not an error. `instrument` observes the server during each
-    load. Raise CannotGoOnError if the whole run cannot continue.
+    In a session, the servers of all members run side by side, and are loaded in turn. Each turn is
+    a slice. `order` lists the slices as pairs of the trial id and the place, which is the slice's
+    number among the slices of this trial, from 1. If a server dies during a load, its answers until
+    then are a result, not an error. `instrument` observes the server during each load. Raise
+    CannotGoOnError if the whole run cannot continue.
     """
     bench.lab.idle.ask(members[0].cell.idle)
     on_step("start")
@@ -248,7 +250,8 @@ def try_server(bench: Bench, workload: Workload, member: Member) -> WarmedUp:
 def _started(bench: Bench, workload: Workload, member: Member) -> Iterator[_Live]:
     """Start a member's database and server, and stop both when the context ends.
 
-    Raise LabError unless the server answers the load's request correctly.
+    Raise LabError if the database or the server does not start, or if the server does not answer
+    the requests of `_await` correctly.
     """
     server = member.ready.server
     folder = member.folder
@@ -310,7 +313,8 @@ def _load_in_turn(
 ) -> list[tuple[str, Loaded]]:
     """Load the servers slice by slice, while sampler and probe watch each server under load.
 
-    Return the trial id and the times of each load.
+    `order` lists the slices, as in `measure`. Skip a slice if its server has failed or died. Return
+    a pair for each load that was completed: the trial id, and the exit code and times of the load.
     """
     done: list[tuple[str, Loaded]] = []
     with watching(bench) as watchers:
@@ -346,10 +350,13 @@ def _load_in_turn(
 def _write_sampled(
     bench: Bench, sampled: Mapping[Site, Mapping[str, Sequence[Any]]], live: _Live
 ) -> None:
-    """Write the samples of a server, and of all other subjects of its load, to files.
+    """Write what the samplers observed of a server and its load to files.
 
-    For each generator on another host than the server's, also write a file with the samples of the
-    generator, of the sampler on that host, and of the whole host.
+    `sampled` contains all rows of the sampler at each site. resources.parquet gets the rows of the
+    server, of its database, of the first generator, of a generator on the server's host, of the
+    sampler on the server's host, and of this whole host. For each generator on another host than
+    the server's, also write resources.gN.parquet with the rows of the generator, of the sampler on
+    that host, and of the whole host. N is the number of the generator, from 1.
     """
     common: dict[str, Subject] = {"host": "host", "sampler": "sampler", "generator": "generator"}
     parts = []
@@ -380,7 +387,8 @@ def _load_slice(
 ) -> Loaded:
     """Load a server once, store the results in `live`, and return the load's times.
 
-    `at` contains the slice's place in its trial and its position in the session.
+    `at` contains the slice's place and its position. The place is the slice's number among the
+    slices of its trial, and the position is its number among all slices of the session.
     """
     place, position = at
     member = live.member
@@ -453,7 +461,9 @@ def _spent(bench: Bench, running: Running) -> Spent | None:
 def _loads(bench: Bench, live: _Live, shot: Shot, number: int | None) -> list[Job]:
     """Return the jobs of a load, one for each generator.
 
-    The generators' raw files and logs will be written to the trial's folder.
+    `shot` contains the request to send. `number` is the number of the load's slice; None if the
+    load is not divided into slices. The generators' raw files and logs will be written to the
+    trial's folder.
     """
     cell = live.member.cell
     folder = live.member.folder
@@ -591,8 +601,10 @@ def _seen(placement: Placement, running: Running, earlier: tuple[int, ...] = ())
 def _await(server: Server, workload: Workload, running: Running, nonce: str, log: Path) -> int:
     """Wait for the server's first answer, and return the wall time of this answer, in ns.
 
-    Then send the load's request once. Raise LabError if the server does not answer this request
-    correctly.
+    Then check the server's answers. If the workload is one of the lab's own, check /health and the
+    load's request against the HTTP contract. If the workload is a user's script or a user's URL,
+    send GET for the path of the probe and, for a user's URL, also for the path of the load, each
+    until an answer is 2xx. Raise LabError if the server does not answer correctly.
     """
     if server.contract:
         wait_ready(server.name, running, nonce, log)

@@ -213,8 +213,9 @@ class Site:
         On this machine, the load starts only when the caller calls this function. On another host,
         `load` itself starts the load, and the function copies the load's files from there. If
         `sampler` is given, this sampler of the site watches the generator from the generator's
-        first instruction on. The function raises LabError if the generator exceeded its time limit
-        and was killed, or if its results cannot be converted.
+        first instruction on. The function returns the exit code and the times of the load. It
+        raises LabError if the generator exceeded its time limit and was killed, or if its results
+        cannot be converted.
         """
         return lambda: self._generate(load, sampler)
 
@@ -289,7 +290,7 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Sites:
-    """The site of each role."""
+    """The sites on which the server, the generators, the database and the probe of a run are."""
 
     server: Site
     generators: tuple[Site, ...]

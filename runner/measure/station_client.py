@@ -223,10 +223,11 @@ class StationClient(Site):
         return self._compared("wall_now", time.time_ns).offset_ns
 
     def _compared(self, question: str, now: Callable[[], int]) -> Clock:
-        """Compare a clock of the host with `now`, this machine's clock of the same kind.
+        """Return how far a clock of the host is ahead of `now`, this machine's clock of that kind.
 
-        Ask the station for the time CLOCK_QUESTIONS times, and use only the answer that came
-        fastest, because its error is the smallest.
+        The result also contains the largest possible error. `question` is the station's method that
+        returns the time by the host's clock. Call this method CLOCK_QUESTIONS times, and use only
+        the answer that came fastest, because its error is the smallest.
         """
         found = []
         for _ in range(CLOCK_QUESTIONS):

@@ -1,6 +1,6 @@
 """Read the cumulative counters of a subject of the sampler, such as a server or the host.
 
-A subject is read as a control group, as a process tree, or as the whole machine.
+The source of a subject's counters is a control group, a process tree, or the whole machine.
 """
 
 import os

@@ -1,5 +1,7 @@
 """Read how long a subject's threads ran, and how long they waited for a CPU.
 
+A subject is a thing that the sampler observes, such as a server.
+
 /proc/PID/task/TID/schedstat says how long a thread has run on a CPU, and how long it has waited on
 a run queue, both in nanoseconds since the thread was created (the kernel's
 Documentation/scheduler/sched-stats.rst). A thread that sleeps, or that a signal has stopped, is on
@@ -74,7 +76,10 @@ class Threads:
         return Scheduling(self._ended_waited_ns + waited_ns, busiest_ns, stopped)
 
     def _times(self, number: int, before: _Thread) -> _Thread:
-        """Read a thread again and return its new times; if the thread has ended, forget it."""
+        """Read a thread again and return its new times.
+
+        If the thread has ended, forget the thread, and return `before`, its last known times.
+        """
         try:
             ran_ns, waited_ns = map(int, before.file.read().split()[:2])
         except (OSError, ValueError):

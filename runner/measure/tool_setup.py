@@ -49,8 +49,9 @@ class Step:
 def set_up(name: str, report: Callable[[Step], None] = lambda _: None) -> Tool:
     """Return a program; build or install it first if it is missing, or if its version is unfit.
 
-    During the set-up, call `report` twice a second. Raise LabError if the lab does not set up a
-    program of this name, or if the set-up fails.
+    If the program is in the lab's own folder of tools, build it again if its locked modules have
+    changed. While the program is built or installed, call `report` twice a second. Raise LabError
+    if the lab does not set up a program of this name, or if the set-up fails.
     """
     if name not in SCRIPTS:
         raise LabError(f"The lab cannot set up {name!r}: choose from {', '.join(SCRIPTS)}.")
@@ -83,7 +84,9 @@ def _run(name: str, report: Callable[[Step], None]) -> None:
     begun = time.monotonic()
     with _group(["bash", str(places().setup / script), *arguments], tools) as process:
         while process.poll() is None:
-            # The script writes no log if the program exists already, or if it cannot be set up.
+            # The script creates the log when it begins to build or install the program. So there is
+            # no log before that. If the program exists already, or if the script finds that it
+            # cannot set the program up, the script never creates a log.
             if log.exists():
                 lines = log.read_bytes().count(b"\n")
                 report(Step(name, time.monotonic() - begun, lines))

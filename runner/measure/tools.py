@@ -28,7 +28,10 @@ _REMEDIES = {
 
 @dataclass(frozen=True)
 class Fitting:
-    """The versions of a tool that the lab can use."""
+    """The versions of a tool that the lab can use: `least` and later ones, but only below `below`.
+
+    `words` names these versions in messages.
+    """
 
     least: tuple[int, ...]
     below: tuple[int, ...]

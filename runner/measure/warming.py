@@ -27,10 +27,10 @@ The number is larger than LEAST_PROBED by two, because the first and the last re
 outside of the load.
 """
 FEWEST_DUE_IN_SLICES = 2 * LEAST_PROBED
-"""Used in place of FEWEST_DUE for a load that is divided into slices.
+"""The same limit as FEWEST_DUE, but for a load that is divided into slices.
 
-At least this many of the probe's requests must be due in all slices together. The number is larger
-than FEWEST_DUE, because a request may fall outside of the load at each end of each slice.
+The probe runs only if at least this many of its requests are due in all slices together. The number
+is larger than FEWEST_DUE, because a request may fall outside of the load at each end of each slice.
 """
 PATIENCE_S = 10.0
 """If a server does not answer a request within this many seconds, the lab stops waiting."""
@@ -51,9 +51,10 @@ ROOM = 2.0
 def warm_up(bench: Bench, cell: Cell, shot: Shot, log: Path) -> WarmedUp:
     """Run a warm-up from every generator; return the combined results.
 
-    Keep only the log of the warm-up, and delete the other files. Raise LabError if a generator was
-    killed. If `must_warm_up` of the generator is True, also raise LabError if the generator ended
-    with another exit code than 0. Otherwise ignore such an exit code.
+    `shot` contains the request that the generators send. Keep only the log of the warm-up, and
+    delete the other files. Raise LabError if a generator was killed. If `must_warm_up` of the
+    generator is True, also raise LabError if the generator ended with another exit code than 0.
+    Otherwise ignore such an exit code.
     """
     generator = GENERATORS[cell.tool]
     with contextlib.ExitStack() as stack:

@@ -374,9 +374,10 @@ def _check_sizes(
 
 
 def _form_meant(workload: Workload, given: Collection[str]) -> type[Form]:
-    """Return the form of a load, which is chosen by the keys `given` of its table [[load]].
+    """Return the form of a load, from the keys `given` of its table [[load]].
 
-    If no key decides, return the last form of the workload.
+    Of the forms that are possible for the workload (see `_FORMS`), return the first form whose
+    identifying size is one of the keys. If there is no such form, return the last possible form.
     """
     forms = _FORMS[workload.tool, workload.load_model]
     return next((form for form in forms if _SIZES_OF_FORM[form][0] in given), forms[-1])

@@ -88,6 +88,12 @@ def read_hosts(path: str) -> Hosts:
                 raise table.error(
                     key, f"there is no host {name!r}: choose from {', '.join(hosts.values)}"
                 )
+    if given.server in given.generators[1:]:
+        raise table.error(
+            "generators",
+            f"{given.server!r} is the server's host, so it can be the first of the generators "
+            "only: name it first",
+        )
     if len(given.generators) > MOST_GENERATORS:
         raise table.error(
             "generators", f"there may be at most {MOST_GENERATORS} generators: name fewer"

@@ -22,11 +22,11 @@ With fewer requests, the percentile depends on single requests. For example, p99
 just the slowest request.
 """
 NARROW = 1.05
-"""A `Bracket` is narrow if its higher rate is at most this many times its lower rate.
+"""A `Bracket` consists of two rates, between which the result of a search lies.
 
-A bracket consists of the two rates between which the result of a search lies. If the bracket is
-narrow, the next step loads the server at the lower rate again, to confirm that the server keeps the
-objective at this rate.
+The bracket is narrow if its higher rate is at most this many times its lower rate. If the bracket
+is narrow, the next step loads the server at the lower rate again, to confirm that the server keeps
+the objective at this rate.
 """
 ROUNDING_RPS = 1.0
 """A bracket is also narrow if its higher rate is at most its lower rate x NARROW + ROUNDING_RPS.

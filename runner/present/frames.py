@@ -330,7 +330,7 @@ def read_table(run: RunFolder, name: str) -> pd.DataFrame:
 
 
 def _remedy(run: RunFolder) -> str:
-    """Return the end of an error about a table: how the user gets an intact table."""
+    """Return the end of an error message about a table: how the user gets an intact table."""
     if run.is_exported:
         return ": export the original run once more"
     return f": remove {run.tables}, then `bench report {short_name(run)}` rebuilds the tables"
@@ -661,7 +661,7 @@ def rate_unit(workloads: Iterable[Any]) -> str:
     return "iterations/s" if OWN_SCRIPT in set(workloads) else "requests/s"
 
 
-# --- one trial ------------------------------------------------------------------------------------
+# --- choose the trial that a page explains in detail ----------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -704,7 +704,10 @@ class Case:
         return alike
 
     def given(self, subject: str) -> float:
-        """Return the CPU that a process of this trial could use, in % of a core (`given_pct`)."""
+        """Return the CPU that a process of this trial could use, in % of a core.
+
+        `subject` names the process: `server`, `generator` or `database` (see `given_pct`).
+        """
         return float(given_pct(self.tables, self.frame, subject).iloc[0])
 
 
@@ -764,12 +767,15 @@ def probed(tables: Tables) -> bool:
 
 
 def median_trial(trials: pd.DataFrame) -> pd.DataFrame:
-    """Return the median trial of the cell in which the median of `times` is largest.
+    """Choose a cell by its `times`, and return the median trial of this cell as a table of one row.
 
-    The column `times` comes from `candidates`. The median trial is the trial with the median
-    `latency_p50_ms`. Return it as a table of one row. If the number of trials is even, two trials
-    are in the middle. Return the one with the smaller `latency_p50_ms`, so that the case is not
-    exaggerated. Return no row if there are no trials.
+    The column `times`, which `candidates` adds, is k6's median response time divided by the
+    probe's. The cell with the largest median of `times` is chosen. If `times` is unknown for all
+    trials, the cell with the largest median of `latency_p50_ms` is chosen. If `times` is known for
+    some trials of this cell, only these trials are considered. The median trial is the middle one
+    if the trials are sorted by `latency_p50_ms`. If the number of trials is even, two trials are in
+    the middle. In this case, return the one with the smaller `latency_p50_ms`, so that the case is
+    not exaggerated. Return a table without rows if there are no trials.
     """
     if trials.empty:
         return trials

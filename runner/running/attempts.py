@@ -329,9 +329,13 @@ def _digest_unit(
 ) -> None:
     """Digest the measured trials, and decide which of them are sealed and which have failed.
 
-    If the machine disturbed one of the trials, all trials of the session fail, so that the session
-    is repeated. But if `is_last` is True, this is the last attempt, which cannot be repeated. Then
-    a disturbed trial makes all trials fail only if a server was busy between its slices.
+    In all attempts but the last, if the machine disturbed one of the trials, all trials of the
+    session fail, so that the session is repeated.
+
+    The last attempt (`is_last`) cannot be repeated. So a disturbed trial has no effect on the other
+    trials of the session. There is one exception: if a server was busy between its slices, it
+    slowed the other servers down. Then all trials of a disturbed session fail, as in the earlier
+    attempts.
     """
     measured = {
         trial: found for trial in unit if (found := fates[trial.trial_id].measurement) is not None

@@ -203,7 +203,7 @@ def _measure(
     report: TrialProgress,
     stopping: Stopping,
 ) -> int:
-    """Measure the remaining trials of a run, and then make those of its profiles that remain.
+    """Measure the remaining trials of a run, and then make the remaining profiles.
 
     Return the number of trials that remained at the beginning. Report everything that could not be
     profiled. The time budget covers trials and profiles.

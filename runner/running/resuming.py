@@ -38,7 +38,10 @@ def cannot_go_on(why: str) -> LabError:
 
 @dataclass(frozen=True)
 class Rest:
-    """The remaining trials of a run, and what is missing from the run's journal."""
+    """The remaining trials of a run, and the lines that must be added to the run's journal.
+
+    The lines are missing because the runner died before it wrote them.
+    """
 
     trials: Sequence[Trial]
     """The trials that need a further attempt.
@@ -46,11 +49,17 @@ class Rest:
     The field `attempt` of each of these trials contains the number of the further attempt.
     """
     states: Mapping[str, State]
-    """State of each attempt, by trial id."""
+    """State of each attempt, by the trial id of the attempt.
+
+    For a trial in `recorded`, this is the state in the record, not the state in the journal.
+    """
     unplanned: Sequence[Trial]
-    """Planned trials missing from the journal, because the runner died while writing the plan."""
+    """Trials whose first line, with the state `planned`, must be added to the journal.
+
+    The runner died before it had written the whole plan of the run into the journal.
+    """
     recorded: Sequence[TrialRecord]
-    """Complete records of trials whose end is missing from the journal.
+    """Complete records of trials whose last state must be added to the journal.
 
     The runner died after it had written the record, but before it wrote the line of the journal.
     """
@@ -194,7 +203,7 @@ def measure_remaining(
     report: TrialProgress,
     stopping: Stopping = TO_THE_END,
 ) -> int:
-    """Measure the remaining trials of a run; return the number of remaining trials.
+    """Measure the remaining trials of a run; return how many trials remained before the call.
 
     Finished trials are not changed. An unfinished trial is repeated as a new attempt. In a new run,
     all trials remain.

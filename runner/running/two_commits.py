@@ -60,19 +60,22 @@ NAME = "ab"
 CLOSED_SLICES = 6
 """Each server gets this many slices of the closed load in each session."""
 CLOSED_SLICE_S = 1.0
-"""The lab makes a slice of the closed load so small that it lasts at most about this long.
+"""A slice of the closed load lasts at most about this long, in seconds.
 
-The unit is seconds. Only the slices of a slow server last longer (see EACH). If slices were longer,
-the difference between two neighbouring slices would be just as noisy. So in the same total time,
-many short slices give a more exact result than few long slices (docs/decisions.md).
+The lab chooses the number of iterations of a slice accordingly. Only the slices of a slow server
+last longer (see EACH). If slices were longer, the difference between two neighbouring slices would
+be just as noisy. So in the same total time, many short slices give a more exact result than few
+long slices (docs/decisions.md).
 """
 EACH = 10
-"""The lab chooses so few users that a slice has at least this many iterations per user.
+"""Each user has at least this many iterations in a slice of the closed load.
 
-At the beginning and at the end of a slice, not all users are active. With fewer iterations, a large
-part of the slice would pass while not all users are active. A slice has at least this many
-iterations in total, and a load has at least FEWEST_USERS users, so if a server is slow, there are
-fewer iterations per user. This is also possible if the command line gives the number of users.
+The lab chooses the number of users accordingly. At the beginning and at the end of a slice, not all
+users are active. With fewer iterations per user, this time would be a large part of the slice.
+
+In two cases, a user may have fewer iterations. In the first case, the command line gives the number
+of users. In the second case, the server is slow: then the load has FEWEST_USERS users, and a slice
+has EACH iterations for all users together.
 """
 TRIED_USERS = 10
 """Number of users of the warm-up that tries a commit, if the command line gives no number."""
@@ -187,7 +190,10 @@ def run_two_commits(asked: Asked, report: TrialProgress) -> TwoCommits:
 
 
 def _settled(tables: Tables, _until: str, *, rule: Rule) -> Settled:
-    """Return all loads as settled if the outcome of the comparison is known, otherwise no load."""
+    """Return which loads are settled, which means that they need no further session.
+
+    If the outcome of the comparison is known, all loads are settled. Otherwise no load is settled.
+    """
     rows = rows_of(tables, rule, ended=False)
     sessions = (name.partition("-")[2] for name in tables.trials["session"])
     known = frozenset(sessions) if is_known(rows) else frozenset[str]()
@@ -327,7 +333,7 @@ class _Tried:
 def _try(
     opened: Lab, campaign: Campaign, source: _Source, script: Script | None, report: TrialProgress
 ) -> _Tried:
-    """Start the server of each commit, warm it up, and return the rates that it reached.
+    """Start each commit's server, warm it up, and return the rates that the servers reached.
 
     Both commits are tried without a quota. If the closed load has a quota, the head commit is then
     tried once more, with this quota. If that fails, the closed load gets no quota. Raise LabError

@@ -52,7 +52,7 @@ MOST_RPS = 10_000
 """Highest rate that a search without --rate tries. k6 can send about this rate on one core."""
 REPEATS = 3
 SESSIONS = 6
-"""Number of sessions if several servers are compared."""
+"""Default number of sessions if several servers are compared."""
 SLICES = 6
 """If several servers are compared, each server gets this many slices in each session."""
 MOST_URLS = 8
@@ -164,7 +164,7 @@ def plan_user_api(asked: Asked, repeats: int | None, seed: int | None) -> Planne
 
 @dataclass(frozen=True)
 class _Found:
-    """A user's server, and notes about its first answers."""
+    """A user's server, and notes about its TLS and its first answers."""
 
     api: UserApi
     remarks: tuple[str, ...] = ()
@@ -391,7 +391,10 @@ def _remarks_on_tls(api: UserApi, preferred: str | None) -> tuple[str, ...]:
 
 
 def _remarks_on_answers(url: str, first: Answers) -> tuple[str, ...]:
-    """Return a note if some of the first requests were not answered with 2xx."""
+    """Return one note if some of the first requests were not answered with 2xx.
+
+    If all were answered with 2xx, return an empty tuple.
+    """
     if not first.others:
         return ()
     said = f"{len(first.others)} of {len(first.statuses)} first requests to {url} {first.in_words}"

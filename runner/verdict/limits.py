@@ -18,8 +18,8 @@ The rate and the cost per request then describe not only right answers, but also
 class Limit(StrEnum):
     """The limit of a trial. The value is the word used in tables and figures.
 
-    Members are in order of priority. If a cell's trials hit different limits, the first of these
-    limits is reported.
+    Members are in order of priority. If a cell's trials hit different limits, the limit whose
+    member stands first in this class is reported.
     """
 
     verdict: str

@@ -131,9 +131,9 @@ def test_one_number_that_stands_in_for_another_is_said_once() -> None:
 
 
 def test_a_plateau_of_different_programs_is_found() -> None:
-    """A plateau is found if, of 40 programs, the twelve fastest have nearly the same rate.
+    """A plateau is found if the twelve fastest of 40 programs have nearly the same rate.
 
-    These twelve rates lie within 1 %. If all 40 rates rise smoothly instead, no plateau is found.
+    Their twelve rates lie within 1 %. If all 40 rates rise smoothly instead, no plateau is found.
     """
     rates = np.sort(np.random.default_rng(1).lognormal(10, 0.5, 40))
     smooth = {"framework": [f"f{i}" for i in range(40)], "rps": rates.copy(), "connections": 100}

@@ -65,7 +65,7 @@ loads = st.builds(
 
 
 def tables_of(most: int) -> st.SearchStrategy[list[Load]]:
-    """Return a strategy for lists of different loads."""
+    """Return a strategy for lists of one to `most` loads, which all have different seeds."""
     return st.lists(loads, min_size=1, max_size=most, unique_by=lambda load: load.seed)
 
 

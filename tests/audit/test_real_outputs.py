@@ -166,7 +166,7 @@ def test_a_rate_of_few_samples_breaks_no_law() -> None:
 
     The reason is that bombardier prints the mean of sampled rates. For 100 requests of 100 ms on
     one connection, it may print 12.58 requests/s instead of 10. With 5,000 requests, the audit
-    relies on the mean, so the same rate is a finding.
+    relies on the printed rate, so the same rate is a finding.
     """
     text = BOMBARDIER.replace("for 10s using 50", "with 100 request(s) using 1")
     text = text.replace("500.00 ", "12.58 ").replace("1.20ms", "100ms").replace("32.00ms", "1.21s")
@@ -178,8 +178,9 @@ def test_a_rate_of_few_samples_breaks_no_law() -> None:
 def test_the_last_request_of_each_connection_may_take_long() -> None:
     """If each connection sends only one request, it is no finding that connections are idle.
 
-    After its only request, each of the 40 connections is idle until the load ends. With 4,000
-    connections for the same number of requests, far too few are in use, which is a finding.
+    After its only request, each of the 40 connections is idle until the load ends. If there are
+    4,000 connections for the same number of requests, far too few of the connections are in use,
+    which is a finding.
     """
     text = sample("ab-one-each.txt")
     assert audit(read(text)).findings == ()

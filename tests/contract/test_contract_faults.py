@@ -77,9 +77,9 @@ SECTIONS: dict[str, Callable[[Server, FaultyServer, MemoryDatabase], Rows]] = {
     "without database": lambda _s, _f, _d: rows_without_database(),
 }
 
-# The keys are sections of the contract, and behaviours that the faulty server can have. The list of
-# a behaviour contains patterns of the names of the checks that must fail because of the behaviour.
-# If the list is empty, the contract allows the behaviour, so all checks must pass.
+# For each section of the contract, a dict of the behaviours that the faulty server can have. The
+# list of a behaviour contains patterns of the names of the checks that must fail because of the
+# behaviour. If the list is empty, the contract allows the behaviour, so all checks must pass.
 FAULTS: dict[str, dict[str, list[str]]] = {
     "endpoints": {
         "wrong nonce": ["health"],

@@ -75,8 +75,7 @@ def test_endpoints_have_the_percentiles_of_their_lines(tables):
 
 
 def test_too_many_endpoints_share_one_row(bare_lab, tmp_path):
-    """If a script has more endpoints than the table may have rows, the rarest endpoints share one
-    row.
+    """If a script has more endpoints than the table allows, the rarest endpoints share one row.
 
     The script requests 6,000 different paths. The lab keeps fewer labels than this for a load, so
     some paths already share one label before the table is made.

@@ -210,7 +210,8 @@ def sampled(
         # A process can use CPUs of another role during the load.
         ({"foreign": (0.3, 0.6, 1.0)}, [Invariant.STAYED]),
         ({"foreign": (0.3, 9.0, 1.0)}, [Invariant.STAYED]),
-        # At the beginning of the load, the generator may not be on its own CPUs yet.
+        # Other CPUs are allowed in the first 0.1 s of a load, because the generator may not be on
+        # its own CPUs yet.
         ({"foreign": (-1.0, 0.06, 1.0)}, []),
         ({"foreign": (1.01, 9.0, 1.0)}, []),  # other CPUs could be used only after the load
         ({"foreign": (-1.0, 9.0, np.nan)}, []),  # it is unknown which CPUs could be used

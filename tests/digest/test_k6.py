@@ -185,7 +185,8 @@ MODES: dict[tuple[str, int, int, int | None], str] = {
 """Loads, each with the mode that must be observed.
 
 A load is (requested mode, number of requests that opened a connection, number of requests that had
-a connection, number of connections that the users may hold).
+a connection, number of connections that the users may hold). If the last number is None, the
+requested mode counts as observed.
 """
 
 

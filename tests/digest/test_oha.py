@@ -44,7 +44,8 @@ class Request:
     """A request as oha stores it; `start_s`, `end_s` and `turn_s` are seconds since oha began.
 
     In an open load, `turn_s` is the time at which the request was due. In a closed load, `turn_s`
-    is None.
+    is None. `run_s` is the time at which oha began, in whole seconds since 1970, as oha stores it
+    with each request.
     """
 
     start_s: float
@@ -128,10 +129,10 @@ def report(folder: Path, requests: list[Request], errors: int = 0, **changed: An
 def broken(
     cell: Cell, points: RequestNumbers, said: Path, counted: int, accepted: int | None = None
 ) -> list[Check]:
-    """Return the checks that fail if the server counted `counted` requests and `accepted`
-    connections.
+    """Return the checks of a load that fail if the server counted `counted` requests.
 
-    If `accepted` is None, the server counted as many connections as the load has sockets.
+    The server counted `accepted` connections. If `accepted` is None, it counted as many connections
+    as the load has sockets.
     """
     before = Counters(0, 0, 0)
     connections = cell.sockets if accepted is None else accepted

@@ -29,7 +29,12 @@ MS = 1_000_000
 
 
 def lines(latencies_ms: list[float], late_ms: dict[int, float], codes: dict[int, int]) -> bytes:
-    """Return the lines that vegeta writes for these requests, in the order in which they ended."""
+    """Return the lines that vegeta writes for these requests, in the order in which they ended.
+
+    A request's number is its index in `latencies_ms`. `late_ms` and `codes` map numbers of requests
+    to the ms by which a request begins too late, and to the status of its answer. All other
+    requests begin in time, and are answered with status 200.
+    """
     rows = []
     for seq, latency in enumerate(latencies_ms):
         at = BEGAN_NS + round(seq * 1e9 / RATE + late_ms.get(seq, 0.0) * MS)
@@ -74,8 +79,10 @@ def cell(**values: Any) -> Cell:
 def checks(
     folder: Path, points: RequestNumbers, latencies_ms: list[float], counted: int, **changed: Any
 ) -> list[Check]:
-    """Return the checks of a load if vegeta reports `latencies_ms` and the server counts `counted`
-    requests.
+    """Return all checks of a load in which the server counted `counted` requests.
+
+    Vegeta's report says that the requests took `latencies_ms`. Items of `changed` replace other
+    values of the report.
     """
     said = read_report(report(folder, latencies_ms, **changed))
     return [*request_checks(cell(), points, said, measured(counters_after=Counters(counted, 1, 2)))]

@@ -65,7 +65,7 @@ def test_the_table_of_the_published_size_is_that_of_its_run():
 def test_the_table_of_containers_is_that_of_its_run():
     """docs/committed-runs.md compares axum in a container with axum as a process.
 
-    The ratios on this page must be those that a report of the run shows.
+    The ratios on this page must be those that a report of the committed run `engines` shows.
     """
     pairs = ratios.frame(tables_of("engines"))
     pairs = pairs[pairs["base"].eq("axum-process") & pairs["server"].eq("axum")]

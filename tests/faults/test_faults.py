@@ -56,9 +56,9 @@ def test_a_second_ctrl_c_does_not_interrupt_the_cleaning_up(tmp_path):
 def hit_again_and_again(root, hits, times=1):
     """Interrupt a run by each signal of `hits`, and resume the run after each of them.
 
-    `hits` contains pairs of a signal and a state. Each signal is sent during another trial, when
-    this trial is in the given state, and it is sent `times` times. After the last signal, the run
-    is resumed and must go on to its end.
+    `hits` contains pairs of a signal and a state of a trial, and there is a different trial for
+    each pair. When this trial is in the state, the signal is sent `times` times. After the last
+    signal, the run is resumed and must go on to its end.
     """
     blocks = [f"b{number:02}" for number in range(2, len(hits) + 2)]
     sealed = {}

@@ -54,8 +54,9 @@ VALUES = st.recursive(
 
 
 def places(document: Any) -> list[tuple[Any, Any]]:
-    """Return all places in a JSON document, as pairs of a container (a dict or a list) and a key or
-    index in it.
+    """Return a pair for each value in a JSON document, at any depth.
+
+    The pair is the container of the value (a dict or a list), and the value's key or index there.
     """
     keys = (
         document

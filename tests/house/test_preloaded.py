@@ -94,9 +94,9 @@ def test_a_fork_sees_what_a_program_sees(tmp_path, given):
 
 @pytest.mark.parametrize("how", STARTS)
 def test_a_session_of_its_own_is_there_at_once(how):
-    """As soon as `start` returns, the program has a session of its own.
+    """As soon as `start` returns, the program has a session of its own, as made by setsid(2).
 
-    Otherwise a signal that is sent to the program's group could hit the tests.
+    Otherwise a signal that is sent to the program's process group could hit the tests.
     """
     for _ in range(10):
         with start(how, "-c", "pass", start_new_session=True) as made:

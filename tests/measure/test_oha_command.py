@@ -58,7 +58,8 @@ def test_a_load_in_close_mode_keeps_no_connection():
 
 def test_an_open_load_is_offered_from_its_lead_on():
     argv = command(OPEN).argv
-    # 2,010 ms: 0.5 s of lead time, 1.5 s of load, and 10 ms by which a request may be late.
+    # The 2,010 ms of `-z` are 0.5 s of lead, in which requests are sent but do not count, 1.5 s of
+    # load, and 10 ms by which a request may be late.
     assert {"-q500", "--latency-correction", "-z2010ms", "-c100"} <= {*argv}
 
 

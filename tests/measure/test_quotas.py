@@ -316,7 +316,7 @@ def tables(tmp_path):
 
 
 def under(tables, tmp_path, **columns):
-    """Return the tables of a run, after the given columns of all trials got the given values."""
+    """Set the given columns to the given values in all trials of a run; return the run's tables."""
     path = tmp_path / "run" / "tables" / "trials.parquet"
     tables.trials.drop(columns=["load", "terms", "load_order", "quota_cores"]).assign(
         **columns

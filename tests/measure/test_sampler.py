@@ -86,7 +86,8 @@ SUBJECTS = {name: name for name in ("server", "database", "host", "sampler")}
 class Sampling:
     """A real sampler at 20 Hz, with its ledger.
 
-    After `stop`, `rows` returns the samples of a subject.
+    A subject is a program or machine that is sampled, such as `server` or `host`. After `stop`,
+    `rows` returns the samples of a subject.
     """
 
     def __init__(self, book, ask, path):
@@ -355,10 +356,10 @@ def test_a_group_agrees_with_its_process(group):
 
 @pytest.mark.timed
 def test_a_known_duty_cycle_comes_back(root, sampling):
-    """The counter of the control group and the lab's readings must agree with the process's clock.
+    """The lab's two ways to read a process's CPU time must agree with the process's own clock.
 
-    By its own CPU-time clock, the process uses 30 % of a core. The lab reads the used CPU time from
-    the process's control group, and in another way from the process itself.
+    By its own CPU-time clock, the process uses 30 % of a core. The sampler reads the CPU time from
+    the process's control group. `ProcessSubject` reads it from the process itself.
     """
     with held("duty", DUTY.format(seconds=3), sampling, root) as process:
         sampling.add("server", process.pid)

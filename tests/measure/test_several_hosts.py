@@ -107,6 +107,11 @@ def test_roles_that_are_left_out_have_a_host(tmp_path):
         ('server = "sut"', 'client = "sut"', "line 12: unknown key 'client'"),
         ('generators = ["gen"]', "generators = []", "generators = [] must be a name"),
         (
+            'generators = ["gen"]',
+            'generators = ["gen", "sut"]',
+            "line 13: 'sut' is the server's host, so it can be the first of the generators only",
+        ),
+        (
             'engine = "local"',
             'engine = "tcp://10.0.0.3:2376"',
             "without certificates, anybody on the network can use an engine",
@@ -185,9 +190,11 @@ def k6_file(path, requests, shift_ns=0):
 
 
 def digested(raw, *part):
-    """Digest the samples of a generator; return the result and three of its tables.
+    """Digest the samples of a generator, which are in the file `raw`.
 
-    With `part`, also digest the samples of a second generator, whose clock differs.
+    If `part` is given, also digest the samples of a second generator, whose clock differs. `part`
+    is the second generator's file, and the ns to add to the times in this file. Return the result
+    of the digest, and a list of three tables: requests, latency and throughput.
     """
     spool = partial(spool_together, further=[part]) if part else spool_points
     return digest(raw, spool=spool), [

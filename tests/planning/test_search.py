@@ -57,7 +57,8 @@ def run(trials, fail=()):
     """Simulate a campaign with servers that keep the objective up to the rates in LIMITS.
 
     The trials whose ids are in `fail` fail. For each server and block, return the steps of the
-    search, each step as (rate, kept). If a step failed, its `kept` is None.
+    search, each step as (rate, kept). `kept` is True if the objective was kept, False if it was
+    not, and None if the step failed.
     """
     searches = Searches(())
     found = {}

@@ -50,7 +50,8 @@ def closed(trial, rps, verdict="generator-bound", server="gnet", status="sealed"
 def calibrated(tmp_path):
     """Return a function that writes a run with the given trials, and calibrates from this run.
 
-    The trials are given as rows of the table `trials`. The function returns the Calibration.
+    The trials are given as rows of the table `trials`. `bins` are rows of the table `throughput`:
+    the numbers of answers in tenths of a second. The function returns the Calibration.
     """
 
     def of_rows(*rows, bins=()):

@@ -52,8 +52,9 @@ def test_no_server_is_favoured_by_its_place(servers, slices):
     assert Counts(order) == dict.fromkeys(
         [(name, place) for name in names for place in range(1, slices + 1)], 1
     )
-    # The order in each pair of places is a palindrome. So a steady drift of the machine during the
-    # pair changes the means of all servers by the same amount.
+    # A server's first slice has place 1, its second slice place 2, and so on. During two successive
+    # places, the order of the servers is a palindrome. So if the machine drifts steadily in this
+    # time, the means of all servers change by the same amount.
     for start in range(0, len(order), 2 * servers):
         pair = [name for name, _ in order[start : start + 2 * servers]]
         assert pair == pair[::-1]
@@ -227,7 +228,8 @@ def test_every_slice_is_kept_counted_and_idle_servers_are_idle(finished):
     assert trials.set_index("trial_id")["requests"].to_dict() == kept["requests"].sum().to_dict()
     for _, of_session in slices.groupby("session"):
         assert sorted(of_session["position"]) == [1, 2, 3, 4]
-        # The slices in a place are kept for all servers, or for no server.
+        # The place of a slice is its number among its server's slices. Slices with the same place
+        # are kept for all servers, or for no server.
         assert of_session.groupby("place")["kept"].nunique().eq(1).all()
     for record in finished.records:
         assert all(check["ok"] for check in record["checks"])
@@ -331,7 +333,7 @@ def test_a_server_whose_only_slice_is_left_out_has_numbers(session):
 
 
 class Lab(hit_lab.Lab):
-    """A lab whose second session is hit by a fault."""
+    """A lab whose campaign consists of sessions, and is interrupted in the second session."""
 
     campaign = CAMPAIGN
     block = "s02"

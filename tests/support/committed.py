@@ -13,8 +13,9 @@ def subjects_of(tables: Tables) -> dict[type, Any]:
     """Return the values from which the figures of a run are drawn, by type.
 
     The function of a figure has one argument, its subject: the tables of the run, a trial that
-    compares generator and probe (`Case`), or the CPU use of a trial over time (`View`). `Case` is
-    None if the run has no closed load of k6, and `View` is None if the run has no trials.
+    compares generator and probe (`Case`), or the CPU use of a trial over time (`View`). These three
+    types are the keys of the result. The value of `Case` is None if the run has no closed load of
+    k6, and the value of `View` is None if the run has no trials.
     """
     spike = most_pronounced(survey(tables))
     return {

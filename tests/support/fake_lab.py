@@ -113,10 +113,11 @@ def measured(record: dict[str, Any]) -> tuple[Trial, Measurement]:
 def wait_for(
     condition: Callable[[], Found], seconds: float = 30, also: type[Exception] = OSError
 ) -> Found:
-    """Wait until the condition is true, and return its value; fail after some seconds.
+    """Wait until the condition is true, and return its value.
 
-    The condition is evaluated again if it raises OSError (for example because a program does not
-    listen yet), NoSuchProcess (because a program has just ended), or the exception `also`.
+    Raise AssertionError if it is not true within `seconds`. The condition is evaluated again if it
+    raises OSError (for example because a program does not listen yet), NoSuchProcess (because a
+    program has just ended), or the exception `also`.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -44,7 +44,7 @@ def table(page: Path = PAGE) -> str:
 
 
 def page(path: Path = PAGE) -> str:
-    """Return the text of a page with a new table between the marks BEGIN and END."""
+    """Return the text of a page with a new table between its comments BEGIN and END."""
     text = path.read_text(encoding="utf-8")
     return text[: text.index(BEGIN)] + BEGIN + table(path) + text[text.index(END) :]
 

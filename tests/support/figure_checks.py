@@ -82,20 +82,27 @@ def tables_of(run: str) -> Tables:
 
 
 def with_facts(tables: Tables, **facts: Any) -> Tables:
-    """Return a run whose manifest has other `facts`; the facts are given as JSON values."""
+    """Return a copy of a run whose manifest has the entries `facts` in place of its own ones.
+
+    `facts` maps the names of entries to JSON values.
+    """
     manifest = Manifest.of(tables.manifest.as_json() | facts)
     return replace(tables, manifest=manifest)
 
 
 def campaign_with(tables: Tables, **facts: Any) -> Tables:
-    """Return a run with other `facts` about the campaign in its manifest."""
+    """Return a copy of a run in whose manifest the campaign has the entries `facts`.
+
+    `facts` maps the names of entries to JSON values.
+    """
     return with_facts(tables, campaign=tables.manifest.campaign.as_json() | facts)
 
 
 def changed(tables: Tables, rows: pd.Series | None = None, **values: Any) -> Tables:
-    """Return a run with other `values` in columns of the table of trials.
+    """Return a copy of a run with other values in some columns of its table of trials.
 
-    If `rows` is given, only these rows are changed.
+    `values` maps the names of these columns to their new values. If the mask `rows` is given, only
+    the rows that it selects are changed.
     """
     every = tables.trials["trial_id"].notna() if rows is None else rows
     trials = tables.trials.astype(dict.fromkeys(values, object))

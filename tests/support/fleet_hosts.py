@@ -1,7 +1,7 @@
 """Three hosts on one machine: network namespaces joined by a bridge, each with a Docker engine.
 
-The hosts share the machine's CPUs and file system. All names contain the id of this process, and
-everything is removed when the context ends.
+The hosts share the machine's CPUs and file system. The names of the network namespaces contain the
+last digits of this process's id. When the context of `hosts` ends, everything is removed.
 """
 
 import contextlib
@@ -385,7 +385,7 @@ def make_space(stack: contextlib.ExitStack, name: str) -> None:
 
 
 def plug_in(switch: str, cable: str, address: str, space: str | None) -> None:
-    """Connect the namespace `space` to the bridge of `switch` by a cable.
+    """Connect the namespace `space` by a cable to the bridge in the namespace `switch`.
 
     If `space` is None, connect this machine's own namespace.
     """

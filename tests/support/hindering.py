@@ -29,9 +29,9 @@ class Hindered:
 
 
 class Hinderer(threading.Thread):
-    """A thread that pauses the server `program` under load by SIGSTOP, and later lets another
-    program use the server's CPU.
+    """A thread that hinders the server `program` while it is under load.
 
+    It first pauses the server by SIGSTOP, and later lets another program use the server's CPU.
     The pause begins at `stop_at_s` and lasts `stop_s`. The other program starts at `busy_at_s` and
     runs for `busy_s`. Both beginnings are in seconds since the server was first seen under load.
     """

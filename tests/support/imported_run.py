@@ -15,7 +15,9 @@ from k6_samples import CLOSED
 from runner.importing.run import Given, import_files
 
 TIMES = 8
-"""How often the stored load is repeated, so that each endpoint has enough requests for percentiles.
+"""How often the load that is stored in `CLOSED` (k6_samples.py) is repeated.
+
+It is repeated so that each endpoint has enough requests for percentiles.
 """
 EVERY_S = 4
 compact = functools.partial(json.dumps, separators=(",", ":"))

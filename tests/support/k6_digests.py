@@ -67,7 +67,7 @@ def make_lines(
     """Return the lines of random iterations, and the requests of these iterations.
 
     An iteration has 0 to 4 requests. Some iterations are interrupted. Some requests have no
-    responseCallback. Between requests, there are points of metrics that a user's script defines.
+    responseCallback. After some requests, there are points of a user's own metrics and checks.
     """
     rng = random.Random(seed)
     lines: list[str] = []

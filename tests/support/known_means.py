@@ -24,7 +24,7 @@ class KnownMean(NamedTuple):
 
 
 def known_mean(values: ArrayLike) -> KnownMean:
-    """Return the geometric mean and the interval that scipy computes."""
+    """Return the geometric mean of `values` and its 95 % interval, computed by scipy."""
     logs = np.log(np.asarray(values, dtype=float))
     low, high = stats.t.interval(0.95, logs.size - 1, logs.mean(), stats.sem(logs))
     value = stats.gmean(np.asarray(values, dtype=float))
@@ -32,6 +32,9 @@ def known_mean(values: ArrayLike) -> KnownMean:
 
 
 def whole_words(values: ArrayLike) -> str:
-    """Return a mean above 100 with its interval, as the lab prints them: `80,296 ±3.9 %`."""
+    """Return the geometric mean of `values` with its interval, as the lab prints them.
+
+    An example is `80,296 ±3.9 %`. The mean must be above 100, because it is rounded to an integer.
+    """
     mean = known_mean(values)
     return f"{mean.value:,.0f} ±{mean.half_pct:.2g} %"

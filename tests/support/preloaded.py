@@ -3,9 +3,9 @@
 Instead of starting `python -m MODULE` or `python -c CODE`, fork a process that has already imported
 the third-party modules of `bench`. This costs about 0.2 s of CPU time instead of 1.4 s.
 
-The fork imports the modules of `runner` by itself. It has the same arguments, environment, folder,
-standard streams, dispositions of signals and parent as a program that was really started. If the
-caller asks for it, the fork also has a session of its own (setsid). Two things differ: the command
+The fork imports the modules of `runner` by itself. It has the same parent, arguments, environment,
+folder, standard streams and signal dispositions as a program that was really started. If the caller
+asks for it, the fork also has a session of its own (setsid). Two things differ: the command
 in /proc/PID/cmdline and the number of BLAS threads are those of the preloaded process.
 
 The result of an import may depend on environment variables (except those in `FREE`), resource

@@ -314,9 +314,9 @@ def is_quiet(trials: pd.DataFrame) -> pd.Series:
 def undisturbed(trials: pd.DataFrame) -> pd.Series:
     """Return a mask of the trials that lost less than 5 % of the CPUs' time to the hypervisor.
 
-    Assert that there is at least one such trial. Also assert that the verdicts of the other trials
-    name the hypervisor as the reason if they are `inconclusive`. They may be different from
-    `inconclusive`, because the server or the generator may have been busy nevertheless.
+    Assert that there is at least one such trial. The other trials may have any verdict, because the
+    server or the generator may have been busy nevertheless. But if the verdict of such a trial is
+    `inconclusive`, assert that the hypervisor is its reason.
     """
     quiet = is_quiet(trials)
     assert quiet.any(), (

@@ -50,8 +50,8 @@ class World:
     """Description of a world: how its numbers and verdicts differ from the usual ones.
 
     The numbers are multiplied by `factors`, or replaced by `values`. The keys of both are tuples
-    (server, load, column). The keys of `verdicts` are loads. In a key, `*` stands for any server or
-    load.
+    (server, load, column). `verdicts` maps loads to the verdicts of their trials. `*` in the server
+    or load of a key stands for any text. `reason` is the reason of all verdicts.
     """
 
     factors: Mapping[Key, float] = field(default_factory=dict)

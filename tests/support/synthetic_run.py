@@ -139,7 +139,11 @@ FACTORS = {f"latency_{name}_ms": float(lognorm(SIGMA).ppf(q)) for name, q in NAM
 
 
 def quantiles(median_ms: float) -> dict[str, float]:
-    """Return the exact quantiles of the distribution from which `latencies` are taken."""
+    """Return exact quantiles of log-normal latencies with this median, in ms.
+
+    The keys are columns of the table of trials, such as `latency_p99_ms`. The function `latencies`
+    takes its values from the same distribution.
+    """
     return {name: median_ms * factor for name, factor in FACTORS.items()}
 
 

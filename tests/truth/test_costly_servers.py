@@ -227,10 +227,10 @@ def known(found: Ratio, truth):
 def test_a_ratio_of_costs_of_2_comes_back_on_a_quota(root, pair):
     """A server that burns half the CPU time per request answers twice as many requests.
 
-    The lab also reads the server's CPU time from /proc, before and after each slice. The CPU time
-    that the sampler saw within the slices must agree with this to 1 %. But /proc also counts the
-    last request, on which the server still works after the end of a slice. So if a request takes
-    tens of milliseconds, the slices are longer, so that this request matters less.
+    The lab measures the server's CPU time in two ways, which must agree to 1 %: the sampler sees it
+    within the slices, and the lab reads it from /proc before and after each slice. But /proc also
+    counts the last request, on which the server still works after the end of a slice. So if a
+    request takes tens of milliseconds, the slices are longer, so that this request matters less.
     """
     costs_ms = dict(zip(("cheap", "dear"), PAIRS_MS[pair], strict=True))
     loads = campaign(

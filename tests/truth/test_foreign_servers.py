@@ -18,8 +18,10 @@ from own_api import free_port, run, wait_for
 pytestmark = [pytest.mark.load, pytest.mark.long, real_lab.needs("k6"), real_lab.needs_two_cpus]
 NODE = real_lab.HERE / "fakes" / "foreign_server.js"
 STRANGERS = 20
-"""The kernel's count of connections may be too high by this number, because it also contains the
-connections of other programs."""
+"""The kernel's count of connections may be too high by up to this number.
+
+The count also contains the connections of other programs.
+"""
 
 
 @contextlib.contextmanager

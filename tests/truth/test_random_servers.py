@@ -54,7 +54,7 @@ def kind_of(seed):
 
 @dataclass(frozen=True)
 class Seen:
-    """What a server itself counted during a load: its answers to k6 and to the probe."""
+    """A server's own counts during a load: its answers to k6 and to the probe."""
 
     k6_ok: int
     k6_failed: int

@@ -73,9 +73,10 @@ def techempower(data: JsonObject, _source: str) -> Iterator[Row]:
 def arena_rows(data: Any, path: str = "") -> Iterator[JsonObject]:
     """Yield the rows of a file of HttpArena.
 
-    A file of HttpArena contains a list of rows, the results of one framework, or an object with
-    several tests. `path` says where in the file `data` is: the keys that lead to it, separated by
-    slashes. If a row does not name its test, the row's path becomes the name of the test.
+    A file of HttpArena has one of three forms: a list of rows, an object with the results of one
+    framework, or an object with several tests. `path` says where in the file `data` is: the keys
+    that lead to `data`, separated by slashes. If a row does not name its test, the row's path
+    becomes the name of the test.
     """
     if isinstance(data, dict) and "rps" in data:
         yield {"test": path, **data}

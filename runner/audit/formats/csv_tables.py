@@ -113,9 +113,10 @@ def published(text: str, _source: str, _columns: Mapping[str, str]) -> Iterator[
 def named_columns(text: str, source: str, renamed: Mapping[str, str]) -> Iterator[Row]:
     """Yield the rows of a CSV with column names.
 
-    A column is recognized by ALIASES, or because `renamed` (from `--map`) names the column. Raise
-    LabError if `renamed` names a column that the CSV does not have, or a quantity that is unknown.
-    Also raise LabError if no column is recognized as the rate.
+    A column is recognized in one of three ways: `renamed` (from `--map`) names the column, the
+    column's name is one of the ALIASES, or it is our own name of a numeric column, of `load_model`
+    or of `day`. Raise LabError if `renamed` names a column that the CSV does not have, or a
+    quantity that is unknown. Also raise LabError if no column is recognized as the rate.
     """
     header = header_of(text)
     by_name = {name.lower(): name for name in reversed(header)}

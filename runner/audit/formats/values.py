@@ -145,7 +145,10 @@ def _with_point(digits: str) -> str:
 
 
 def value_of(column: str, value: Any) -> float:
-    """Convert a value in a file, such as `1.71ms` or `12 %`, to a number in the column's unit."""
+    """Convert a value in a file, such as `1.71ms` or `12 %`, to a number in the column's unit.
+
+    Return NaN if the value is no number, or has a unit that the column cannot have.
+    """
     units = next((units for end, units in UNITS.items() if column.endswith(end)), None)
     if units is None or not isinstance(value, str):
         return as_number(value)
@@ -209,6 +212,9 @@ def counted(by_code: Mapping[str, Any]) -> float:
 
 
 def wrong(by_code: Mapping[str, Any]) -> float:
-    """Return the number of requests with a status of 400 or more, or with no answer (status 0)."""
+    """Return the number of requests with a status of 400 or more, or with no answer (status 0).
+
+    Return 0 if `by_code`, the counts by status code, has no such status.
+    """
     codes = [code for code in by_code if (status := as_number(code)) >= 400 or status == 0]
     return sum_of(by_code, codes) if codes else 0.0

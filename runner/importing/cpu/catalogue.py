@@ -83,7 +83,8 @@ def read_cpu(file: CpuFile) -> CpuSamples:
 def _recognized(text: str, columns: Mapping[str, str] | None) -> tuple[str, list[Series]]:
     """Return the name of a text's format, and the series in the text.
 
-    Raise LabError if the text has none of the FORMATS, or, with `columns`, has no samples.
+    If `columns` is given, the text is read as a CSV with these columns. Raise LabError if this CSV
+    has no samples, or if `columns` is None and the text has none of the FORMATS.
     """
     if columns is not None:
         if series := read_table(text, columns):
@@ -103,7 +104,7 @@ def _recognized(text: str, columns: Mapping[str, str] | None) -> tuple[str, list
 def write_samples(samples: CpuSamples, target: Path) -> None:
     """Write the samples as a trial's raw file, with their times unchanged.
 
-    The metadata of the file name the tool and the clock of the times.
+    The file's metadata contain the name of the tool, the clock of the times, and the series' note.
     """
     series = samples.series
     rows = len(series.at_s)

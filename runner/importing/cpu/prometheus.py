@@ -20,11 +20,12 @@ _IN_CORES = (
 def read_prometheus(text: str) -> list[Series]:
     """Return the series about CPU use in the answer; no series if the text has another format.
 
-    The name of its metric shows what a series of the answer contains:
+    Each series in the answer may have the name of a metric, which shows what the series contains:
 
     - If the name ends in `_seconds_total`, the values are a counter of CPU seconds.
-    - If the name ends in `_bytes`, the values are the memory of the series with the same labels. If
-      the answer has only one series of memory, it also applies to series with other labels.
+    - If the name ends in `_bytes`, the values are memory in bytes. This memory is returned with the
+      series about CPU use that has the same labels. If the answer has only one series of memory,
+      this memory is also returned with series that have other labels.
     - In all other cases, the values are numbers of CPUs in use. For example, the result of `rate()`
       has no metric's name.
 
@@ -55,11 +56,12 @@ class _Result:
         self.values = np.array([float(value) for _, value in given["values"]])
 
     def series(self, memory: list[_Result]) -> Series:
-        """Return the samples of CPU use, together with the memory use.
+        """Return the samples of CPU use in this series, together with the memory use.
 
-        `memory` contains the answer's series of memory use. The memory use comes from the one that
-        has the same labels. If none has the same labels, but there is only one, it comes from this
-        one. In all other cases the memory use is unknown (NaN).
+        `memory` contains all series of memory use in the answer. The memory use is taken from the
+        series in `memory` with the same labels as this series. If `memory` has no series with these
+        labels, but contains only one series, the memory use is taken from that series. In all other
+        cases the memory use is unknown (NaN).
         """
         rss = np.full(len(self.at_s), math.nan)
         same = [each for each in memory if each.labels == self.labels] or memory

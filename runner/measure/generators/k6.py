@@ -44,7 +44,7 @@ MOST_WARM_UP_USERS = 100
 def measured(cell: Cell, shot: Shot, files: Files, output: Output, load_part: LoadPart) -> Command:
     """Return the command with which k6 runs a load.
 
-    If several generators share the load, the command runs only `load_part`.
+    If several generators share the load, the command sends only one generator's part, `load_part`.
     """
     scenario = _scenario(cell) if shot.written_s is None else _Scenario({}, shot.written_s)
     options = [f"--summary-export={files[SUMMARY]}"]

@@ -61,8 +61,9 @@ The measured rate is 90,000.
 
 
 def measured(cell: Cell, shot: Shot, files: Files, _output: Output, load_part: LoadPart) -> Command:
-    """Return the command with which oha runs a load, or only `load_part` of the load.
+    """Return the command with which oha runs a load.
 
+    If several generators share the load, the command sends only one generator's part, `load_part`.
     After the load, the command converts the requests in oha's database to lines of text.
     """
     part = load_part.of(cell)

@@ -23,8 +23,9 @@ WARM_UP = "warm-up.bin"
 
 
 def measured(cell: Cell, shot: Shot, files: Files, _output: Output, load_part: LoadPart) -> Command:
-    """Return the command with which vegeta runs a load, or only `load_part` of the load.
+    """Return the command with which vegeta runs a load.
 
+    If several generators share the load, the command sends only one generator's part, `load_part`.
     Only vegeta can read vegeta's results, so vegeta converts the results to text after the load.
     """
     samples = files[SAMPLES]

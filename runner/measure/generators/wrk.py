@@ -21,7 +21,7 @@ TIMEOUT_S = 10
 def measured(cell: Cell, shot: Shot, files: Files, _output: Output, load_part: LoadPart) -> Command:
     """Return the command with which wrk runs a load; raise LabError if the load has no duration.
 
-    If several generators share the load, the command runs only `load_part`.
+    If several generators share the load, the command sends only one generator's part, `load_part`.
     """
     if not isinstance(cell.shape, ForTime):
         raise LabError(

@@ -298,9 +298,9 @@ LACKED = "the run did not have that much"
 
 @dataclass(frozen=True)
 class Weighed:
-    """The words in which the page explains a value of the table of trials.
+    """The words with which a page explains one number of a trial.
 
-    The value is in a column that influences the verdict.
+    The number is in a column of the table of trials, and influences the verdict.
     """
 
     name: str

@@ -156,10 +156,10 @@ def _alone(tables: Tables, sealed: pd.DataFrame) -> str:
 def unknown(tables: Tables) -> tuple[str, ...]:
     """Return sentences that say what the run does not show.
 
-    The first sentences say how many sessions or blocks are left out. Then there is a sentence for
-    each quantity that cannot be compared under some loads. If a server also ran under a second
-    label (A/A), a sentence gives the factor by which the rates under the two labels differed,
-    because this difference is noise.
+    The first sentences say how many sessions or blocks are left out of means and ratios. Then there
+    is a sentence for each quantity that cannot be compared under some loads. If a server also ran
+    under a second label (A/A), a sentence gives the factor by which the rates under the two labels
+    differed, because this difference is noise.
     """
     found = ratios.frame(tables)
     said = _blocks_left_out_words(tables)
@@ -245,7 +245,11 @@ def best_known_load(known: pd.DataFrame, sealed: pd.DataFrame) -> Row | None:
 
 
 def _rates_compared(known: pd.DataFrame, sealed: pd.DataFrame) -> list[dict[Hashable, Any]]:
-    """Return the ratios of requests/s under the load that `best_known_load` chooses."""
+    """Return the rows of `known` with ratios of requests/s under the load of `best_known_load`.
+
+    `known` are rows of `known_ratios`. Each returned row compares two servers. The list is empty if
+    the run has no ratio of requests/s.
+    """
     row = best_known_load(known, sealed)
     if row is None:
         return []
@@ -288,9 +292,9 @@ def one_load(tables: Tables, known: pd.DataFrame) -> str:
 def _rates_with_ratios(pairs: Sequence[Row]) -> list[str]:
     """Return the rate of each server as text, the base first.
 
-    The rate of each other server is followed by a ratio in parentheses: the base's rate divided by
-    this rate. For example `gin 20,100 (axum/gin 1.82 [1.44–2.30])`. Only the first ratio names its
-    two servers.
+    The base is the server with which the other servers are compared. The rate of each other server
+    is followed by a ratio in parentheses: the base's rate divided by this rate. For example `gin
+    20,100 (axum/gin 1.82 [1.44–2.30])`. Only the first ratio names its two servers.
     """
     base = pairs[0]["base"]
     parts = [f"{base} answers {_rounded(pairs[0]['ours'])} requests/s"]
@@ -416,9 +420,10 @@ def over_loads(known: pd.DataFrame, quantity: Quantity) -> str:
 
 
 def _range_words(pairs: pd.DataFrame) -> str:
-    """Return the range of the pairs' ratios, for example `0.86 to 1.38`.
+    """Return the lowest and the highest ratio in `pairs` as text, for example `0.86 to 1.38`.
 
-    If there is only one pair, return its ratio with the interval.
+    `pairs` are rows of `known_ratios`, each of which compares two servers under a load. If there is
+    only one row, return its ratio with the interval.
     """
     if len(pairs) == 1:
         return ratios.words(pairs.iloc[0].to_dict())

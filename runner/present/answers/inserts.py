@@ -1,4 +1,4 @@
-"""Put a run's results on inserts into words: ranking, CPU use, limits, and sufficient pools."""
+"""Put a run's results on database inserts into words: ranking, CPU use, limits and pool sizes."""
 
 from dataclasses import dataclass
 from itertools import groupby
@@ -29,7 +29,10 @@ COLUMN_OF_HEADING = {
     "most in use": "pool_in_use",
     "rows": "rows",
 }
-"""Columns of the summary that only loads with a database need. The keys are headings."""
+"""Headings of the columns that are printed only for loads with a database.
+
+Each heading is mapped to its column of the summary.
+"""
 
 
 def findings(tables: Tables) -> tuple[str, ...]:
@@ -88,12 +91,13 @@ def _stored(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _most(tables: Tables, closed: pd.DataFrame, sealed: pd.DataFrame) -> list[str]:
-    """Return sentences that rank the servers by inserts per second under one load.
+    """Return sentences that say under which loads servers can be ranked by inserts per second.
 
     Servers can be ranked under a load only if at least two of them were the limit in all their
-    trials. Of the loads for which this is true, the load with the highest rate is chosen. A second
-    sentence names the other loads under which servers can be ranked. A last sentence names each
-    load under which servers cannot be ranked, with the limits of this load's trials.
+    trials. If there are such loads, the first sentence ranks the servers under the load with the
+    highest rate, and a second sentence names the other such loads. If there is no such load, a
+    sentence says so instead. A last sentence names each load under which servers cannot be ranked,
+    with the limits of this load's trials.
     """
     loads = {
         str(load): rows for load, rows in closed[closed["trials"] > 0].groupby("load", sort=False)

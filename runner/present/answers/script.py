@@ -44,7 +44,7 @@ def has_script(tables: Tables) -> bool:
 
 
 def without_requests(tables: Tables) -> tuple[str, ...]:
-    """Return a sentence for each trial whose file contains metrics, but no HTTP request.
+    """Return a sentence for each trial that has metrics of a script, but no HTTP request.
 
     The sentence gives the reason, which is the trial's error.
     """
@@ -110,7 +110,7 @@ def _name(row: pd.Series[Any]) -> str:
 
 
 def has_others(tables: Tables) -> bool:
-    """Return True if the rare endpoints of some trial share one row."""
+    """Return True if the table of endpoints has a row that combines a trial's rare endpoints."""
     return bool(_endpoints(tables)["endpoint"].eq(OTHER_ENDPOINTS).any())
 
 

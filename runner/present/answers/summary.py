@@ -200,13 +200,13 @@ def _summary(cell: pd.DataFrame, tails_ms: pd.Series[float]) -> dict[str, object
 
 
 def _ends_of(means: Mapping[str, Mean], compared: int) -> dict[str, float]:
-    """Return the lower and the upper end that belong to each mean, by column.
+    """Return the two ends of each mean's range, by the summary's columns `_low` and `_high`.
 
-    If enough trials have a value in a column, the ends are those of the mean's interval. If too few
-    trials have a value, the ends depend on the number of compared trials of the cell. With fewer
-    than `FEWEST_TRIALS`, no column has an interval, and the ends are the minimum and the maximum of
-    the values. With more, other columns have intervals, and a row must not contain both kinds of
-    ends. In this case, the ends are NaN.
+    `compared` is the number of compared trials of the cell. Usually, the ends are those of the
+    mean's interval. A mean has no interval if too few of these trials have a value. If the cell has
+    fewer than `FEWEST_TRIALS` compared trials, no mean has an interval, and all ends are the
+    minimum and the maximum of the values. Otherwise, other means in the row have intervals. A row
+    must not contain both kinds of ends, so the ends of a mean without an interval are NaN.
     """
     ends = {}
     for name, mean in means.items():
@@ -539,7 +539,13 @@ def _failing_words(rows: pd.DataFrame) -> str:
 
 
 def findings(tables: Tables) -> tuple[str, ...]:
-    """Return the findings of a run, in one or two sentences per load."""
+    """Return the findings of a run as sentences.
+
+    The sentences rank the servers by throughput, CPU time per request and response times. If
+    servers cannot be ranked by throughput or response times, a sentence says why. If there is a
+    ranking, the first sentence says how to read it. If a p99 is uncertain, because a trial has few
+    requests, the last sentence says how uncertain it is.
+    """
     table = summarize(tables)
     loads = [rows for _, rows in table[table["tier"] != CALIBRATION].groupby("load", sort=False)]
     offered = [rows for rows in loads if rows["load_model"].iloc[0] == "open"]

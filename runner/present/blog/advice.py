@@ -65,20 +65,28 @@ def advice(story: Story) -> list[Block]:
 
 @dataclass(frozen=True)
 class _Firsts:
-    """Under how many loads each server ran, and under how many of these it came first.
+    """Numbers of the loads under which each server ran, and of those under which it came first.
 
-    Only loads under which servers differ are counted. A server comes first under a load if no other
-    server is ahead of it, so several servers can come first under one load.
+    A load is counted only if at least two of its servers differ. A server comes first under a load
+    if no other server is ahead of it, so several servers can come first under one load.
     """
 
     load_count: Counter[str]
     first_count: Counter[str]
     no_server: str
-    """The words "no server"; before them, the yardsticks that are left out, as in "nginx aside"."""
+    """The words "no server", or "nginx aside, no server" if the run has the yardstick nginx.
+
+    A yardstick is a server that only answers with fixed bodies. It is not among the servers here.
+    """
 
     @classmethod
     def of(cls, tables: Tables, quantity: Quantity, rows: pd.DataFrame) -> "_Firsts":
-        """Count the loads of `rows`, which are rows of the summary."""
+        """Count each server's loads, and the loads under which the server came first.
+
+        `rows` are rows of the summary, one for each load and server. Under each load, the servers
+        in `rows` are ranked by `quantity`. A load is not counted if its servers cannot be ranked,
+        or if no two of them differ.
+        """
         load_count = Counter[str]()
         first_count = Counter[str]()
         for _, alike in rows.groupby("load", sort=False):
@@ -143,7 +151,7 @@ class _Firsts:
 
 @dataclass(frozen=True)
 class _Choice:
-    """The best servers for a quantity, and for one use of connections."""
+    """The best servers for a quantity, under all loads or for one use of connections (`use`)."""
 
     firsts: _Firsts
     use: str = ""
@@ -156,7 +164,10 @@ class _Choice:
 
     @property
     def condition(self) -> str:
-        """The use of connections as a clause that follows another condition."""
+        """A clause that follows another condition: ` and clients keep their connections`.
+
+        It is empty if the choice does not depend on the use of connections.
+        """
         return f" and {self.use}" if self.use else ""
 
     def advice(self, need: str) -> str:
@@ -167,7 +178,11 @@ class _Choice:
 
 
 def _agree(rates: Sequence[_Choice], costs: Sequence[_Choice]) -> bool:
-    """Return True if the same servers are the best by rates and by costs, under all their loads."""
+    """Return True if the best servers by rates are also the best by costs.
+
+    This is required for each use of connections for which there is a choice. Each of the best
+    servers must also have come first under all of its loads, both by rates and by costs.
+    """
     chosen_by_rate = [(choice.best, choice.use) for choice in rates]
     chosen_by_cost = [(choice.best, choice.use) for choice in costs]
     are_clear = all(choice.firsts.is_clear for choice in (*rates, *costs))
@@ -187,10 +202,11 @@ def _advice_for_both(rate: _Choice, cost: _Choice) -> str:
 
 
 def _choices(story: Story, quantity: Quantity, rows: pd.DataFrame) -> list[_Choice]:
-    """Return the best servers for a quantity.
+    """Return the best servers for a quantity, usually as one choice for all loads.
 
-    If no server came first under all of its loads, and the best servers depend on whether clients
-    keep their connections, return a choice for each of these two uses. Return an empty list if
+    Return two choices if the best servers did not come first under all of their loads, and if they
+    depend on the use of connections. One choice is then for clients that keep their connections,
+    and the other is for clients that open a connection for each request. Return an empty list if
     servers differ under no load.
     """
     found = _Firsts.of(story.tables, quantity, rows)

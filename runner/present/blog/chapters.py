@@ -161,7 +161,10 @@ def _share_words(story: Story) -> str:
 
 
 def proof(case: Case | None) -> list[Block]:
-    """Return paragraphs that compare the generator's report with what a second client measured."""
+    """Return paragraphs that compare the generator's report with what a second client measured.
+
+    Both are about the trial `case`. Return an empty list if `case` is None.
+    """
     if case is None:
         return []
     sentences = (
@@ -173,7 +176,7 @@ def proof(case: Case | None) -> list[Block]:
     return [Paragraph(sentence) for sentence in sentences if sentence]
 
 
-# --- which server does more -----------------------------------------------------------------------
+# --- the chapters that compare the servers with each other ----------------------------------------
 
 
 def answer_table(story: Story) -> list[Block]:
@@ -187,6 +190,8 @@ def answer_table(story: Story) -> list[Block]:
     A server that did not run under the first load has no rate in its row. A server that did not
     sustain the second load has no response time in its row. A server for which both values are
     missing has no row, but the note names this server.
+
+    Return an empty list if the run has no ratio of requests/s.
     """
     load = story.load
     if load is None:
@@ -270,9 +275,9 @@ def _times_ahead(story: Story, load: str) -> _Ahead:
 
 
 def _server_row(row: Row, timed: dict[str, Row], ahead: _Ahead) -> dict[str, str]:
-    """Return a server's row of the table as texts.
+    """Return a server's row in the table of `answer_table`, as texts by heading.
 
-    `row` is the server's row of the summary under the load of the table. `timed` contains, by
+    `row` is the server's row of the summary under the first load of the table. `timed` contains, by
     server, the rows of the summary that `rows_at_a_sustained_rate` returns.
     """
     rate = value_words(row, "rps")
@@ -295,7 +300,11 @@ def _ratio_cell(row: Row, ahead: _Ahead) -> str:
 
 
 def _row_of_another_load(row: Row, timed: dict[str, Row], ahead: _Ahead) -> dict[str, str]:
-    """Return the row of a server that did not run under the load of the table."""
+    """Return a row in the table of `answer_table`, as texts by heading.
+
+    The row is about a server that did not run under the first load of the table. `row` is the
+    server's row of the summary under another load.
+    """
     return {
         "server": _named_with_language(str(row["server"]), str(row["language"])),
         "requests/s": NOT_LOADED,
@@ -323,11 +332,11 @@ def _time_at_a_sustained_rate(row: Row, timed: dict[str, Row]) -> dict[str, str]
 
 
 def rows_at_a_sustained_rate(table: pd.DataFrame) -> dict[str, Row]:
-    """Return, by server, the rows of the summary `table` under a load that servers sustained.
+    """Return each server's row of the summary under one load that servers sustained, by server.
 
-    If servers sustained several loads, the load that the largest number of servers sustained is
-    used. A server that did not sustain this load has no row in the result. Return an empty
-    dictionary if no server sustained a load.
+    `table` contains rows of the summary. If servers sustained several loads, the load that the
+    largest number of servers sustained is used. A server that did not sustain this load has no row
+    in the result. Return an empty dictionary if no server sustained a load.
     """
     sustained = table[table["limit"].eq(Limit.NONE) & table["p50_ms"].notna()]
     if sustained.empty:
@@ -346,7 +355,8 @@ def why(story: Story) -> list[Block]:
     servers under all loads.
 
     Then the paragraph names the kinds of work on which the more expensive server spends additional
-    CPU time, if the run has profiles that show this. Return an empty list if the run has neither.
+    CPU time, if the run has profiles that show this. Return an empty list if the run shows neither
+    a ratio of CPU times nor such kinds of work.
     """
     quoted = findings.quoted_ratio(story.tables)
     costs = _costs_words(story, quoted)
@@ -357,11 +367,12 @@ def why(story: Story) -> list[Block]:
 
 
 def _costs_words(story: Story, quoted: QuotedRatio | None) -> str:
-    """Return a sentence with the ratio of the CPU times per request of the quoted servers.
+    """Return a sentence with the ratio of two servers' CPU times per request.
 
-    The load is that of the quoted ratio, which `answer_table` shows. If no ratio is quoted, the
-    sentence compares all servers under all loads. Return an empty text if the CPU times per request
-    cannot be compared.
+    `quoted` is the ratio of requests/s that the post quotes. The sentence compares the CPU times of
+    the same two servers under the same load, which is the load of `answer_table`. If `quoted` is
+    None, the sentence compares all servers under all loads. Return an empty text if the CPU times
+    per request cannot be compared.
     """
     known = findings.known_ratios(story.tables)
     if quoted is None:
@@ -375,11 +386,11 @@ def _costs_words(story: Story, quoted: QuotedRatio | None) -> str:
 def _work_words(story: Story, quoted: QuotedRatio | None) -> str:
     """Return sentences that say on which kinds of work a server spends additional CPU time.
 
-    The sentences compare the two servers of the quoted ratio. If these were not profiled, the
-    sentences compare the servers with the highest and the lowest CPU time per request. The
-    sentences name load and servers, unless these are those of the quoted ratio, which the sentence
-    before then names. Return an empty text if the run has no profiles, or if no difference is
-    significant.
+    The sentences compare the two servers of the ratio that the post quotes. If these two were not
+    profiled, the sentences compare the servers with the highest and the lowest CPU time per
+    request. The sentences name the load and the servers, with one exception. If the load and the
+    servers are those of `quoted`, they are not named, because the sentence before names them.
+    Return an empty text if the run has no profiles, or if no difference is significant.
     """
     profiles = why_figures.profiles_of(story.tables)
     if profiles is None:
@@ -526,10 +537,11 @@ def _outcome_by_pair(judged: Judged) -> str:
 
 
 def _limit_of_the_published_load(story: Story, judged: Judged) -> str:
-    """Return a sentence if a claim was judged on a share of a core because of the generator.
+    """Return a sentence that says why a claim was judged only on a share of a core.
 
-    With the published load on a whole core, the generator was then the limit. Return an empty text
-    if this run does not show that.
+    The reason is the generator: under the published load on a whole core, it was the limit of all
+    trials, so its rates do not show the servers. Return an empty text if the claim was not judged
+    on a share of a core, or if this run does not show that the generator was the limit.
     """
     judged_loads = {cell.load for part in judged.compared for cell in part.cells}
     sealed = story.sealed
@@ -574,9 +586,10 @@ def _measured_words(judged: Judged) -> str:
     A single ratio is followed by its interval: `gnet/axum 1.17 [1.03–1.32]`. If the comparisons are
     about at most `MOST_PAIRS` pairs of servers, each pair is given by itself, and several ratios of
     a pair are given as a range: `nginx/axum 1.04 to 1.17 and nginx/gin 1.91`. If there are more
-    pairs, one range is given for all ratios. If the claim, or one of the pairs, is too close to
-    tell, the lowest and the highest end of its intervals follow, because the intervals are the
-    reason for this outcome.
+    pairs, one range is given for all ratios. If the claim is too close to tell, the lowest and the
+    highest end of the intervals follow, because the intervals are the reason for this outcome. If
+    the claim is decided, but a pair is too close to tell, the ends of this pair's intervals follow
+    the pair's ratios (see `_pair_words`).
     """
     parts = judged.compared
     pairs = [part.words.split()[0] for part in parts]
@@ -602,9 +615,13 @@ def _measured_words(judged: Judged) -> str:
 
 
 def _pair_words(name: str, judged: Judged, parts: Sequence[outcomes.ClaimPart]) -> str:
-    """Return the ratios of one pair of servers for a claim, in words.
+    """Return the range of one pair's ratios for a claim, in words: `nginx/axum 1.04 to 1.17`.
 
-    If the pair is too close to tell although the claim is not, its intervals follow.
+    `name` is the name of the pair of servers, and `parts` are the comparisons about this pair. The
+    outcome of a comparison may be too close to tell although the outcome of the whole claim is
+    decided. In this case, the lowest and the highest end of the pair's intervals follow the range.
+    If the whole claim is too close to tell, no intervals follow here, because `_measured_words`
+    adds the intervals of all pairs.
     """
     ratios_found = [part.ratio for part in parts if part.ratio is not None]
     said = f"{name} {_ends_words([found.ratio for found in ratios_found])}"

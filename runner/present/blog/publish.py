@@ -45,7 +45,7 @@ FIGURES = "figures"
 PROVENANCE = "provenance.json"
 KIND = "bench publish"  # value of `made_by` in the provenance.json that this command writes
 SIGNIFICANT_DIGITS = 12
-"""The summary's floats are written with so many digits."""
+"""Number of significant digits with which the floats of the summary are written."""
 LEFT_OUT = (
     "run_id",
     "status",

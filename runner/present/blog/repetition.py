@@ -65,7 +65,11 @@ def _command_words(story: Story, row: Mapping[Any, Any]) -> str:
 
 
 def _handlers(story: Story, row: Mapping[Any, Any]) -> list[Block]:
-    """Return the code that answers a trial's request, for one server of each language."""
+    """Return the code that answers a trial's request, for one server of each language.
+
+    The code of at most `MOST_HANDLERS` servers is returned, each with a line that names the server.
+    Return an empty list if the trial's workload or the code is unknown.
+    """
     workload = workload_of(row)
     if workload is None:
         return []

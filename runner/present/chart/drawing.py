@@ -228,12 +228,14 @@ def sheet(
     axis_in: float = 0.38,
     below_in: float = 0.26,
 ) -> dict[Facet, Axes]:
-    """Return a panel for each facet, with a heading but without data.
+    """Make a figure with a panel for each facet of a chart, and return the panels by facet.
 
-    The heading of a panel consists of the server, the load if the chart has several loads, and the
-    facet's notes. At most `alone` panels are drawn below each other; more panels are drawn in two
-    columns. The first number in `panel_in` and in `right_in` applies to one column, and the second
-    number to two columns.
+    The panels have headings, but do not contain data yet. The heading of a panel consists of the
+    server, the load if the chart has several loads, and the facet's notes. If there are at most
+    `alone` panels, all panels are in one column, below each other. Otherwise all panels are in two
+    columns. `panel_in` is the height of a panel in inches, and `right_in` is the space to the right
+    of a panel. Both consist of two numbers: the first number is used if there is one column, and
+    the second number is used if there are two columns.
     """
     shown = chart.facets
     columns = 1 if len(shown) <= alone else 2
@@ -267,7 +269,11 @@ def sheet(
 
 
 def facets(chart: Chart, mark: Mark = band) -> Figure:
-    """Draw a panel for each facet of a chart. All panels have the same y limits."""
+    """Return a figure with a panel for each facet of a chart.
+
+    `mark` draws the values of the panel's own server. The lines of the other servers are drawn in
+    grey. All panels have the same y limits.
+    """
     axes = sheet(chart)
     frame = chart.frame
     high = float(np.nanmax(frame[["y", "high"]])) or 1.0

@@ -156,9 +156,10 @@ def pale(known: Lines, *, short: bool = False) -> str:
 def grouped(texts: Mapping[str, str], form: str = "{text} ({names})", most: int = 4) -> list[str]:
     """Return each different text with the names of the servers that have it.
 
-    `texts` maps the name of a server to the text of this server. The text that the most servers
-    have comes first. If there are more than `most` different texts, the last item only counts the
-    servers with the other texts.
+    `texts` maps the name of a server to the text of this server. `form` is the pattern of an item,
+    in which `{text}` stands for the text and `{names}` for the names of the servers. The text that
+    the most servers have comes first. If there are more than `most` different texts, the last item
+    only counts the servers with the other texts.
     """
     ordered = Counter(texts.values()).most_common()
     named = [

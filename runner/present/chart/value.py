@@ -422,8 +422,8 @@ def charts(notebook: str = "") -> dict[str, Registered]:
 def made(name: str, subject: Any) -> Chart:
     """Return the named chart of a run, or of one trial.
 
-    `subject` contains the tables of the run, or the trial. Raise LabError if no chart for this type
-    of subject has the name.
+    `subject` is the data from which the chart is made: the tables of a run, or one trial. Raise
+    LabError if no chart for this type of subject has the name.
     """
     found = charts().get(name)
     if found is None or not isinstance(subject, found.subject):

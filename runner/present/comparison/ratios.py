@@ -165,9 +165,10 @@ def _mean_of(side: Measured) -> float:
 def disturbed(trials: pd.DataFrame) -> pd.Series[bool]:
     """Return a mask of the trials in disturbed sessions.
 
-    A session is disturbed if other programs took too much CPU time. Such a session is left out for
-    all servers under its load, because the disturbance does not depend on the server. But no
-    session of a load is left out if fewer than `FEWEST_TRIALS` sessions would remain.
+    A session is disturbed if, in one of its sealed trials, the hypervisor or other programs took so
+    much CPU time that the limit is unknown. Such a session is left out for all servers under its
+    load, because the disturbance does not depend on the server. But no session of a load is left
+    out if fewer than `FEWEST_TRIALS` sessions would remain.
     """
     robbed = has_cause(trials, Cause.CPU_TAKEN)
     robbed &= is_sealed(trials) & trials["session"].ne("")
@@ -220,8 +221,9 @@ def _of_blocks(
 ) -> pd.Series[bool]:
     """Return a mask of the trials that are left out because of the `chosen` trials.
 
-    If a trial is chosen, all trials of its block under the same load are left out. But no trial of
-    a load is left out if fewer than `FEWEST_TRIALS` blocks with a sealed trial would remain.
+    `blocks` contains the block, or the session, of each trial. If a trial is chosen, all trials of
+    its block under the same load are left out. But no trial of a load is left out if fewer than
+    `FEWEST_TRIALS` blocks with a sealed trial would remain.
     """
     out: pd.Series[bool] = chosen.groupby([trials["load"], blocks]).transform("any")
     remaining = blocks[~out & is_sealed(trials)].groupby(trials["load"]).nunique()
@@ -282,7 +284,7 @@ def _with_quantity(tables: Tables, quantity: Quantity) -> pd.DataFrame:
 
 
 def _counted(chosen: pd.DataFrame, zeros: pd.DataFrame, quantity: Quantity) -> pd.DataFrame:
-    """Return those of the `chosen` trials from which ratios of a counter can be computed.
+    """Return the trials among `chosen` that can be compared by a counter, such as page faults.
 
     A load is left out if one of its trials counted zero events (`zeros`). Zero has no logarithm, so
     such a trial cannot be part of a geometric mean, and the mean of the other trials would be too

@@ -45,8 +45,9 @@ def _curve(
 def two_clients(case: Case) -> Chart:
     """Return the chart of the response times that the generator and the probe measured.
 
-    One panel shows the distribution of response times, and the other panel shows response times
-    over time. In the chart's frame, the column `server` contains the name of the client. The column
+    The first panel shows the distribution of response times. The second panel shows response times
+    over time. It is left out if the latency table does not split this trial into seconds, as with
+    wrk. In the chart's frame, the column `server` contains the name of the client. The column
     `median` contains the median response time of all requests of this client, but it is NaN for
     the generator's points over time.
     """

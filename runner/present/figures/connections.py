@@ -121,10 +121,11 @@ def _matrix(
 
 
 def _terms(trials: pd.DataFrame) -> list[str]:
-    """Return each trial's CPU quotas in words.
+    """Return a text for each trial, which names its CPU quotas and says if its idle CPUs slept.
 
-    If idle CPUs slept during some trials but polled during other trials, the words for a trial with
-    sleeping CPUs also say that idle CPUs slept.
+    Every CPU quota of the server and of the database is named. The text says that idle CPUs slept
+    only if `trials` also contain trials during which idle CPUs were kept awake. The text is empty
+    if it has nothing to say.
     """
     is_mixed = trials["idle"].nunique() > 1
     rows = trials.assign(slices=math.nan).to_dict("records")
@@ -177,9 +178,11 @@ def _groups(frame: pd.DataFrame, *, best_is_highest: bool) -> list[DotGroup]:
 
 
 def _ranked(sides: Sequence[pd.DataFrame], best_is_highest: bool) -> list[str]:
-    """Return the servers, sorted from best to worst in the first mode.
+    """Return the servers, sorted from best to worst in the first connection mode.
 
-    Servers that did not run in the first mode follow, sorted from best to worst in the next mode.
+    `sides` contains the points of each connection mode, with a point for each server. Servers that
+    did not run in the first mode follow, sorted from best to worst in the next mode. The best
+    server has the highest value if `best_is_highest` is True, and otherwise the lowest value.
     """
     ordered = [rows.sort_values("y", ascending=not best_is_highest)["server"] for rows in sides]
     return list(dict.fromkeys(pd.concat(ordered)))

@@ -110,10 +110,11 @@ def _point(cell: ServerLoad, series: str) -> pd.DataFrame:
 
 
 def _at_one_rate(sustained: list[ServerLoad]) -> list[ServerLoad]:
-    """Return the cells at only one rate of each sweep.
+    """Return, for each sweep, the cells at only one of the sweep's rates.
 
-    This is the rate that the largest number of servers sustained. If several rates were sustained
-    by equally many servers, the highest of these rates is chosen.
+    `sustained` contains the cells of servers that sustained their rate. The chosen rate of a sweep
+    is the rate that the largest number of servers sustained. If several rates were sustained by
+    equally many servers, the highest of these rates is chosen.
     """
     rows = pd.DataFrame(
         [

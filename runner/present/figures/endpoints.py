@@ -102,10 +102,10 @@ def latency(tables: Tables) -> Chart:
 
 
 def _distribution(cell: ServerLoad, found: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Yield the points of the MOST_DRAWN endpoints that have the most requests in a cell.
+    """Yield the points of the endpoints with the most requests in a cell.
 
-    The points of an endpoint are its percentiles. An endpoint without a known percentile is left
-    out.
+    There are at most `MOST_DRAWN` of these endpoints. The points of an endpoint are its
+    percentiles. An endpoint without a known percentile is left out.
     """
     is_one = found["endpoint"] != OTHER_ENDPOINTS
     rows = found[found["trial_id"].isin(cell.trials["trial_id"]) & is_one]
@@ -188,7 +188,10 @@ def _draw(chart: Chart) -> Figure:
 
 
 def _of_scripts(tables: Tables) -> pd.DataFrame:
-    """Return the sealed trials of scripts, which are the trials in the table of endpoints."""
+    """Return the sealed trials in which a user's script sent the requests.
+
+    Only trials of scripts have rows in the table of endpoints.
+    """
     trials = sealed_trials(tables.trials)
     return trials[trials["trial_id"].isin(tables.of_script("endpoints")["trial_id"])]
 

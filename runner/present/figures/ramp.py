@@ -53,6 +53,7 @@ DASHED = "dashed"
 A dashed line shows the bound of a quantity, such as the offered rate.
 """
 Bound = Callable[[ServerLoad, Tables, OfferedSteps], tuple[Floats, ArrayLike]]
+"""Type of a function that returns the x values and the y values of a dashed line."""
 
 
 @dataclass(frozen=True)
@@ -271,7 +272,11 @@ def _draw(chart: Chart, quantities: Sequence[Quantity]) -> Figure:
 def _panel(
     ax: Axes, chart: Chart, load: str, quantity: Quantity, *, named: bool, ticks: bool
 ) -> None:
-    """Draw the panel of a quantity under a load, with a line for each server and dashed bounds."""
+    """Draw the panel of a quantity under a load, with a line for each server and dashed bounds.
+
+    With `named`, the servers' names are written beside the ends of the lines. With `ticks`, the x
+    axis has labels.
+    """
     of_load = chart.frame[chart.frame["panel"] == load]
     own = of_load[of_load["series"] == quantity.heading]
     bounds = of_load[of_load["series"] == f"{quantity.heading} {DASHED}"]

@@ -32,7 +32,8 @@ MIDDLE = (0.25, 0.75)
 class Part:
     """A slice of a trial, or the whole load of a trial without slices.
 
-    `begin_s` and `end_s` are in seconds since the load began.
+    `number` is the number of the slice, counted from 1. It is 1 for a whole load. `begin_s` and
+    `end_s` are in seconds since the load began.
     """
 
     trial_id: str
@@ -117,9 +118,9 @@ def curve(cell: ServerLoad, by_number: Mapping[int, pd.DataFrame], **more: Any) 
 def laid_out(frame: pd.DataFrame) -> pd.DataFrame:
     """Return curves whose slices are side by side on the x axis, with a row of NaN in each break.
 
-    In `frame`, `x` is in seconds since the slice began. In the result, `x` is the place on the
-    axis, and the additional column `begin` is the place where the slice begins. All slices of a
-    panel take as much space as the longest slice.
+    In `frame`, `x` is in seconds since the slice began. In the result, `x` is the position on the
+    axis, and the additional column `begin` is the position at which the slice begins. All slices of
+    a panel take as much space as the longest slice.
     """
     if frame.empty:
         return frame

@@ -483,7 +483,7 @@ def _draw(chart: Chart) -> Figure:
     high = float(chart.frame["high"].max())
     across = chart.frame["x"].min() / 1.25, chart.frame["x"].max() * 1.25
     for facet, ax in axes.items():
-        # Leave space above the curves for the letters.
+        # Leave space above the curves for the letters that name the limits.
         ax.set(
             xscale="log",
             yscale="log",

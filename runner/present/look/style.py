@@ -117,9 +117,10 @@ def page(
     below_in: float = 0.0,
     may_shrink: bool = True,
 ) -> tuple[Figure, list[list[Axes]]]:
-    """Return a figure of the usual width with title, key, caption and rows of empty panels.
+    """Return a figure of the usual width, and the rows of empty panels that it contains.
 
-    The figure is as high as its content. If it would be higher than `TALLEST_IN`, the height of the
+    The figure has the title and the legend (`key`) at the top, and the caption at the bottom. The
+    figure is as high as its content. If it would be higher than `TALLEST_IN`, the height of the
     panels is reduced, unless `may_shrink` is False. `may_shrink` must be False for panels that
     contain rows of text, because the rows would overlap. `below_in` is additional space below the
     lowest panels.
@@ -362,10 +363,11 @@ def label_ends(ax: Axes, ends: Sequence[tuple[str, Identity, float, float]]) -> 
 
 
 def spread_out(heights: Sequence[float], gap: float) -> list[float]:
-    """Return sorted heights (0 to 1), moved so that neighbours are at least `gap` apart.
+    """Return `heights`, moved so that neighbours are at least `gap` apart.
 
-    The heights are moved as little as possible, and stay between 0 and 1. Neighbours that are too
-    close are placed around their mean (isotonic regression by pooling adjacent violators).
+    The heights are numbers from 0 to 1 in rising order. They are moved as little as possible, and
+    stay between 0 and 1. Neighbours that are too close are placed around their mean (isotonic
+    regression by pooling adjacent violators).
     """
     # Import the function here, because loading takes half a second, and only drawings need it.
     from scipy.optimize import isotonic_regression  # noqa: PLC0415

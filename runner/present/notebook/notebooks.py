@@ -59,9 +59,9 @@ def execute(
     alive. If `kernel` is None, a new kernel is started. The same run always gives the same bytes,
     because paths, times and random ids are removed.
 
-    Raise LabError if a cell fails; the broken notebook is then at `output`. Also raise LabError if
-    the output of `Page.finish` is missing, because the kernel may have died although all cells look
-    complete.
+    Raise LabError if the notebook lacks one of the parameters. Raise LabError if a cell fails; the
+    broken notebook is then at `output`. Also raise LabError if the output of `Page.finish` is
+    missing, because the kernel may have died although all cells look complete.
     """
     missing = sorted(set(given) - parameters(notebook))
     if missing:

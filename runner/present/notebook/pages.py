@@ -48,7 +48,8 @@ class Page:
 
     about: str  # words that name the run or the runs of the page
     figures: Path  # folder in which figures are saved
-    # functions that return the blocks of a part of the page, by the name of the part
+    # functions that return a part of the page as blocks, such as paragraphs and tables, by the name
+    # of the part
     parts: Mapping[str, Callable[..., Iterable[Block]]]
     charts: Mapping[str, Callable[[], Chart | None]]
     """Functions that return a figure's chart, by the figure's name.
@@ -118,7 +119,10 @@ def named(known: Mapping[str, T], name: str, noun: str) -> T:
 
 
 def show(blocks: Iterable[Block]) -> None:
-    """Show each block below the running cell, as HTML and as Markdown."""
+    """Show each block of a page, such as a paragraph or a table, below the running cell.
+
+    A block is shown as HTML and as Markdown.
+    """
     for block in blocks:
         if block:
             plain = markup.markdown([block])

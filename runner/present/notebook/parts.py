@@ -1,4 +1,7 @@
-"""Make the parts of pages and posts: lists of blocks about a run or about one trial."""
+"""Make the parts of pages and posts: lists of blocks about a run or about one trial.
+
+A block of a page is, for example, a heading, a paragraph, a list or a table.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -71,7 +74,10 @@ def loads(tables: Tables) -> Iterator[Block]:
 
 
 def _with_dagger(*sheets: TextTable) -> Iterator[Block]:
-    """Yield tables, followed by a note on the dagger if a table contains it."""
+    """Yield tables, followed by a note on the dagger (†) if a table contains a dagger.
+
+    A dagger marks a value that must not be ranked.
+    """
     yield from sheets
     if any(
         NOT_RANKED in str(cell)
@@ -428,7 +434,10 @@ def numbers(tables: Tables) -> Iterator[Block]:
 
 
 def claim_by_claim(tables: Tables, source: str = "") -> Iterator[Block]:
-    """Judge every claim by a run, and yield the claims that `judged_claims` selects by `source`."""
+    """Yield published claims, each with the evidence in a run and the outcome.
+
+    `judged_claims` explains which claims `source` selects.
+    """
     yield from judged_claims(judge_all(tables), source)
 
 

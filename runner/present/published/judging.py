@@ -392,7 +392,8 @@ def _loads(tables: Tables, asked: Comparison, servers: Sequence[str]) -> list[Lo
 def _by_terms(trials: pd.DataFrame) -> dict[tuple[Any, ...], pd.DataFrame]:
     """Return the trials by their conditions, with the preferred conditions first.
 
-    If there are no trials, return a single entry whose conditions are empty.
+    A key of the result contains the values of the columns `TERMS`. If there are no trials, return a
+    single entry whose key is an empty tuple.
     """
     ordered = trials.sort_values(TERMS, ascending=[True, False, False, False], kind="stable")
     return {

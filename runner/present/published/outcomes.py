@@ -118,11 +118,13 @@ def direction_of(
     """Return the direction in which a ratio lies beyond the range from `at_least` to `at_most`.
 
     A range above 1 claims that the first side has more, and a range below 1 claims that the first
-    side has less. A range around 1 claims that both sides are equal.
+    side has less. A range around 1 claims that both sides are equal; the direction is then always
+    UNDERSTATED.
 
-    If the ratio and the range lie on different sides of 1, the direction is OPPOSITE. But if
-    `may_be_one` is True, the ratio's interval includes 1, so that it is not certain which side is
-    ahead. In this case the direction is OVERSTATED.
+    If the ratio and the range lie on the same side of 1, the direction is UNDERSTATED if the ratio
+    is farther from 1 than the range, and otherwise OVERSTATED. If they lie on different sides of 1,
+    the direction is OPPOSITE. But if `may_be_one` is True, the ratio's interval includes 1, so that
+    it is not certain which side is ahead. In this case the direction is OVERSTATED.
     """
     if at_least < 1 < at_most:
         return Direction.UNDERSTATED
@@ -194,7 +196,8 @@ def _claim_rows(claim: str, combine: Combine) -> list[tuple[str, ...]]:
 class Worth:
     """Sort key of the conditions under which a comparison was measured.
 
-    If a comparison was measured under several conditions, those with the smallest key are used.
+    If a comparison was measured under several conditions, the conditions with the smallest key are
+    used.
     """
 
     nothing_measured: bool = True

@@ -244,7 +244,7 @@ def start_of_axum(tables: Tables, cells: Cells) -> Iterator[str]:
     """Yield, for each ramp, a sentence that says how much higher axum's p90 is at the start.
 
     The sentence gives axum's p90 in the first second divided by axum's p90 in the later seconds. It
-    is an observation for a claim about gnet, which is judged by the same ratio of gnet's p90.
+    is an observation for a claim about gnet. The claim is judged by the same ratio of gnet's p90.
     """
     names = ("p90_of_first_second", "p90_of_later_seconds")
     for (gnet,) in cells:

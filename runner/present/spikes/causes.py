@@ -180,8 +180,9 @@ def _sum_within(windows: Windows, spike: Spike) -> float:
 class _Count:
     """The values of one counter in all answers of GET /stats, and two answers around a spike.
 
-    `first` is the index of the last answer before the spike. `last` is the index of the second
-    answer after the spike. The first answer after the spike may come too early: Go updates the
+    `first` is the index of the last answer before the spike, or 0 if no answer came before the
+    spike. `last` is the index of the second answer after the spike, or of the last answer of all if
+    there is no second one. The first answer after the spike may come too early: Go updates the
     numbers of its garbage collector only when a collection ends, and this may be after the answer.
     """
 

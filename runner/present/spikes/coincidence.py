@@ -1,10 +1,11 @@
 """Find events during a trial, and test if CPU spikes coincide with them more often than by chance.
 
 An event is an interval of time. How exactly the start and the end of an event are known depends on
-the source. Throttling, steal, waiting, stops, context switches and CPU use are known for every
-window of the sampler. Garbage collections, the pool and accepted connections are known only from
-the answers to GET /stats, which the lab requests from the server at most five times a second.
-Therefore it is known only that such an event lies somewhere between two answers.
+the source. Throttling by a quota, steal (CPU time that the hypervisor took), waiting for a CPU,
+stops by a signal (SIGSTOP), context switches and CPU use are known for every window of the sampler.
+Garbage collections, the pool and accepted connections are known only from the server's answers to
+GET /stats. The lab sends this request at most five times a second. Therefore it is known only that
+such an event lies somewhere between two answers.
 
 For waiting, context switches, accepted connections and CPU use, an event is a stretch in which the
 values stand out: they are far above their baseline, by the rules of found.py. What is far depends
@@ -57,7 +58,8 @@ The floor is this high because the kernel counts the machine's CPU use in steps 
 STORM_FLOOR = 20.0
 """The deviation of accepted connections per second is never below this floor.
 
-With this floor, a connection storm is at least 100 connections per second above the baseline.
+In a connection storm, the server accepts unusually many connections. With this floor, a connection
+storm is at least 100 connections per second above the baseline.
 """
 FEW_ANSWERS = 5
 """Connection storms are looked for only if GET /stats was answered at least this many times."""
@@ -137,9 +139,9 @@ def _collections(server: pd.DataFrame, duration_s: float) -> Events:
 def _holds(server: pd.DataFrame, host: pd.DataFrame, duration_s: float) -> Iterator[Events]:
     """Yield each kind of event that holds the server back.
 
-    The kinds are: waiting for a CPU, steal, throttling by a quota, and being stopped by a signal
-    (SIGSTOP). The amount of an event is the time that the server lost. An event of the last kind
-    has no amount.
+    The kinds are: waiting for a CPU, steal by the hypervisor, throttling by a quota, and being
+    stopped by a signal (SIGSTOP). The amount of an event is the time that the server lost. An event
+    of the last kind has no amount.
     """
     waited = inside(server, "waited_ms", duration_s)
     waited_pct = waited.value / (10 * (waited.end_s - waited.start_s))

@@ -105,6 +105,10 @@ class Spike(Stretch):
     deviations: float  # the height as a multiple of the deviation
     excess_ms: float  # CPU time above the baseline
     settling: bool
+    """True if the spike begins in the first SETTLING_S seconds of the load or of a slice.
+
+    Such a spike is listed but not counted.
+    """
 
 
 @dataclass(frozen=True, eq=False)

@@ -105,7 +105,11 @@ def _title(timeline: Timeline, spikes: Sequence[Ran]) -> str:
 
 
 def _lanes(timeline: Timeline, spikes: Sequence[Ran]) -> list[_Lane]:
-    """Return the lanes: functions of spikes first, then the kinds of work with most CPU time."""
+    """Return at most `MOST_LANES` lanes.
+
+    First come the functions that stand out in a spike, and then the kinds of work with most CPU
+    time.
+    """
     samples = timeline.samples
     functions = {
         each.function.name: None

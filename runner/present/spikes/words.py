@@ -31,7 +31,10 @@ FULL = 0.9
 
 
 def why(found: pd.DataFrame, trial_id: str) -> str:
-    """Return the reason why a trial of a survey is shown although the user chose no trial."""
+    """Return the reason why a trial is shown although the user chose no trial.
+
+    `found` is the survey of the run's trials (`view.survey`).
+    """
     row = found[found["trial_id"] == trial_id].iloc[0]
     short = int((found["seconds"] == 0).sum())
     long_enough = len(found) - short
@@ -314,9 +317,10 @@ def _on_the_load(view: View) -> Iterator[str]:
 
 
 def control_table(found: pd.DataFrame) -> pd.DataFrame:
-    """Return a table of how often each server of a survey spikes over all its trials.
+    """Return a table of how often each server spikes over all its trials.
 
-    Servers are sorted by language, as in the figures.
+    `found` is the survey of the run's trials (`view.survey`). Servers are sorted by language, as in
+    the figures.
     """
     sums = dict.fromkeys(("trials", "seconds", "spikes", "spike_s", "with_one", "settling"), "sum")
     each = found.assign(trials=1, with_one=found["spikes"] > 0).groupby(
@@ -346,8 +350,9 @@ def control_table(found: pd.DataFrame) -> pd.DataFrame:
 def control_words(found: pd.DataFrame, trial_id: str) -> str:
     """Return sentences that say how often the trial's server spikes, and how often others do.
 
-    All servers are compared under the load of the trial. The other servers are listed in two
-    groups: servers that report no garbage collector, and servers that report one.
+    `found` is the survey of the run's trials (`view.survey`). All servers are compared under the
+    load of the trial. The other servers are listed in two groups: servers that report no garbage
+    collector, and servers that report one.
     """
     collects = found["gc_per_s"].notna().groupby(found["server"]).transform("any")
     shown = found["trial_id"] == trial_id

@@ -59,7 +59,7 @@ Sample: TypeAlias = "pd.Series[float]"
 
 
 def level(manifest: Manifest) -> float:
-    """Return the significance level at which a run decides.
+    """Return the significance level of the tests of a run.
 
     A run with `--until` has a lower level, because it tests several times (`LOOKS`) and each test
     may err.

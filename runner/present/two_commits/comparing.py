@@ -70,12 +70,19 @@ class Row:
     why: str = ""
     """The reason why the quantity cannot be compared; empty if it can be compared."""
     is_deciding: bool = False
+    """True if this quantity must be decided before the run may end early."""
     is_shown_only: bool = False
+    """True if this quantity is only shown to explain other quantities (`SHOWN`)."""
 
     @property
     def outcome(self) -> Outcome | None:
         """The decision about head. It is None if the quantity is only shown or not comparable."""
         return None if self.judged is None or self.is_shown_only else self.judged.outcome
+
+    @property
+    def is_suspected(self) -> bool:
+        """True if a difference that affects the outcome is suspected, but not confirmed yet."""
+        return self.judged is not None and self.judged.suspected and not self.is_shown_only
 
 
 @dataclass(frozen=True)
@@ -95,12 +102,12 @@ class _Followed:
 
 
 def rows_of(tables: Tables, rule: Rule, *, ended: bool) -> tuple[Row, ...]:
-    """Return a row for each quantity of each load.
+    """Return a row for each quantity of each load, with the decision about the quantity.
 
-    `ended` is True if no further session follows. Each deciding quantity is judged at the
-    significance level of the rule. Each other quantity is judged at this level divided by the
+    `ended` is True if no further session follows. Each deciding quantity (`DECIDING`) is judged at
+    the significance level of the rule. Each other quantity is judged at this level divided by the
     number of other quantities (Bonferroni), because each of them is a further chance of a false
-    alarm.
+    alarm. Quantities that are only shown (`SHOWN`) are not part of this number.
     """
     followed = list(_followed(tables))
     others = sum(not each.is_deciding and not each.is_shown_only for each in followed)
@@ -160,12 +167,15 @@ def kept_of(tables: Tables, objective: Objective) -> Kept:
 
 
 def outcome_of(rows: Sequence[Row], kept: Kept | None = None) -> Outcome:
-    """Return the outcome of a run.
+    """Return the outcome of a run of two commits, given the row of each quantity.
 
-    The outcome is `WORSE` if any quantity is worse, or if head breaks the objective. Otherwise the
-    outcome is `UNDECIDED` if a deciding quantity is not decided yet, or if a difference in any
-    quantity is suspected but not confirmed. Otherwise it is `BETTER` if any quantity is better, and
-    `TIE` if none is.
+    `kept` is None if the run has no objective. The outcome is the first of these that applies:
+
+    1. `WORSE` if any quantity is worse, or if head breaks the objective.
+    2. `UNDECIDED` if no deciding quantity can be compared, or if one of them is not decided yet.
+    3. `UNDECIDED` if a difference in any quantity is suspected but not confirmed.
+    4. `BETTER` if any quantity is better.
+    5. `TIE`.
     """
     found = {row.outcome for row in rows}
     if Outcome.WORSE in found or (kept is not None and kept.is_broken):
@@ -173,7 +183,7 @@ def outcome_of(rows: Sequence[Row], kept: Kept | None = None) -> Outcome:
     deciding = [row for row in rows if row.is_deciding and row.judged is not None]
     if not deciding or any(row.outcome is Outcome.UNDECIDED for row in deciding):
         return Outcome.UNDECIDED
-    if any(row.judged is not None and row.judged.suspected for row in rows):
+    if any(row.is_suspected for row in rows):
         return Outcome.UNDECIDED
     return Outcome.BETTER if Outcome.BETTER in found else Outcome.TIE
 

@@ -138,7 +138,10 @@ class Effects:
 
     @classmethod
     def of(cls, base: Floats, same: Floats, head: Floats, *, more_is_better: bool) -> Effects:
-        """Return the effects, given the positive values of three servers in each session."""
+        """Return the effects, given the values of base, base again (`same`) and head.
+
+        Each array contains a positive value for each session, in the order of the sessions.
+        """
         sign = -1.0 if more_is_better else 1.0
         logs = [sign * np.log(np.asarray(side, dtype=np.float64)) for side in (base, same, head)]
         return cls(logs[2] - (logs[0] + logs[1]) / 2, logs[1] - logs[0])

@@ -81,7 +81,7 @@ def _noise(row: Row) -> str:
 
 
 def _outcome(row: Row) -> str:
-    if row.judged is not None and row.judged.suspected and not row.is_shown_only:
+    if row.is_suspected:
         return "suspected, not confirmed"
     return INFORMATION if row.outcome is None else row.outcome.value
 

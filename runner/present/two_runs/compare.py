@@ -307,8 +307,9 @@ def samples_of(
 ) -> dict[Followed, dict[int, Sample]]:
     """Return the samples of all runs, by cell and quantity, and then by the number of the run.
 
-    Runs are counted from 1. If a quantity does not describe the server in a run, the result has no
-    sample of this quantity for this run.
+    A sample contains the value of the quantity in each sealed trial of the cell. `runs` contains
+    the trials of each run by cell (see `cells_of`). Runs are counted from 1. If a quantity does not
+    describe the server in a run, the result has no sample of this quantity for this run.
     """
     found: dict[Followed, dict[int, Sample]] = {}
     for run_number, cells in enumerate(runs, start=1):

@@ -33,9 +33,9 @@ SIMULATED = 20_000
 """Number of series without a change that are simulated to compute the p-value of a change."""
 SEED = 20_261_123
 PANELS = 8
-"""The figure has at most this many panels. Panels with changes come first.
+"""The figure has at most this many panels, one for each load and quantity.
 
-The loads and quantities without a panel are only in the table, which contains all of them.
+Panels with changes come first. The table contains all loads and quantities.
 """
 
 

@@ -13,15 +13,18 @@ NANOSECONDS = 1000
 def folded(stacks: pd.Series[float]) -> str:
     """Return folded stacks with ns per request, in the format of flamegraph.pl and inferno.
 
-    These programs read only whole numbers, so each value is rounded. A stack that is rounded to 0
-    is left out.
+    `stacks` contains the µs per request of each call stack. These programs read only whole numbers,
+    so each value is rounded to whole ns. A stack that is rounded to 0 is left out.
     """
     rounded = ((stack, round(NANOSECONDS * value)) for stack, value in stacks.items())
     return "".join(f"{stack} {value}\n" for stack, value in rounded if value)
 
 
 def speedscope(stacks: pd.Series[float], name: str) -> JsonObject:
-    """Return the stacks in speedscope's file format (file-format-spec.ts), in µs per request."""
+    """Return call stacks in speedscope's file format (file-format-spec.ts), named `name`.
+
+    `stacks` contains the µs per request of each call stack, and the result is in µs, too.
+    """
     split = [str(stack).split(";") for stack in stacks.index]
     functions = sorted({function for stack in split for function in stack})
     numbers = {function: number for number, function in enumerate(functions)}

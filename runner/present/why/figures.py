@@ -72,7 +72,12 @@ def first_sentences(tables: Tables, servers: Collection[str]) -> tuple[str, ...]
 
 
 def in_figure(servers: Sequence[ServerProfile]) -> list[ServerProfile]:
-    """Return the servers in the figure: the cheapest servers and the most expensive server."""
+    """Return the servers that the figure shows.
+
+    `servers` are sorted by CPU time per request, with the cheapest server first. If there are at
+    most `MOST_SERVERS`, all are shown. Otherwise the cheapest `MOST_SERVERS` - 1 servers and the
+    most expensive server are shown.
+    """
     if len(servers) <= MOST_SERVERS:
         return list(servers)
     return [*servers[: MOST_SERVERS - 1], servers[-1]]

@@ -54,7 +54,7 @@ class Frame:
     """
 
     def frames(self) -> Iterator[Frame]:
-        """Yield the frame and all frames within it."""
+        """Yield the frame, its callees, the callees of these callees, and so on."""
         yield self
         for callee in self.callees:
             yield from callee.frames()
@@ -180,7 +180,10 @@ def _frame(node: _Node, least_us: float) -> Frame:
 
 
 def _without(frame: Frame, width_us: float) -> Frame:
-    """Return a tree with only the frames that are wider than `width_us`."""
+    """Return the tree of `frame` without callees that take at most `width_us` µs per request.
+
+    `frame` itself is always kept.
+    """
     kept = tuple(_without(each, width_us) for each in frame.callees if each.us > width_us)
     return Frame(frame.name, frame.us, frame.more_us, frame.change, frame.in_kernel, kept)
 

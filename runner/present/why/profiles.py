@@ -167,7 +167,9 @@ class Profiles:
         """Return the share by which recording call stacks raises the CPU time under a load.
 
         For each server, its recorded slices are compared with its plain slices of the same session.
-        Return None if there are no plain slices to compare with.
+        perf does not run in a plain slice. The result is a share with its interval, such as 0.02
+        for 2 %, although its type is `Microseconds`. Return None if there are no plain slices to
+        compare with.
         """
         of_load = self.slices[self.slices["load"].eq(load)].set_index("trial_id")
         used = of_load["cpu_us_per_request"]

@@ -235,7 +235,7 @@ def test_the_committed_runs_are_answered_in_five_sentences(run):
 
 
 def ranges_by_pandas(tables: Tables, quantity: str) -> list[tuple[str, float, float]]:
-    """Return the range of the ratios of axum to gin in the sample, as ("gin", lowest, highest).
+    """Return [("gin", lowest, highest)]: the range of the ratios of axum to gin in the sample.
 
     A ratio above 1 means that axum is better: it is axum / gin for a rate, and gin / axum for a
     cost. There is a ratio for each load of wrk, because gin ran under no other loads. Check that

@@ -36,7 +36,7 @@ def test_each_pair_of_servers_has_its_own_range() -> None:
         r"nginx/axum \d\.\d+ to \d\.\d+ and nginx/gin \d\.\d+ to \d\.\d+, intervals .*\(4 comp",
         nginx,
     )
-    # The pair is too close to tell, because its intervals contain the border of the claim.
+    # For nginx/gin the claim is too close to tell, because the intervals contain its border.
     ends = re.search(r"nginx/gin .*intervals from (\d\.\d+) to (\d\.\d+) \(", nginx)
     lowest_claimed = float(re.search(r"claimed: (\d\.\d+) to", nginx)[1])
     assert float(ends[1]) < lowest_claimed < float(ends[2])

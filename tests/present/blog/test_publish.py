@@ -136,7 +136,7 @@ def cells(page: bs4.BeautifulSoup) -> list[list[list[str]]]:
 def test_the_folder_has_each_figure_4_times_each_table_twice(bundle, said):
     """The bundle has four files of each figure and two of each table.
 
-    Besides, it has only the files that are listed here.
+    The bundle's only other files are the seven that the test names.
     """
     found = contents(bundle.folder)
     tables = ("servers", "k6-loads", "wrk-requests", "wrk-cpu-per-request", "claims")
@@ -196,10 +196,10 @@ def test_the_card_has_the_size_that_sites_ask_for(bundle, page):
 
 MOST_WORDS = 1150
 OF_CAPTIONS = 50
-"""Number of words that the captions of a post's figures may have.
+"""Number of the MOST_WORDS words of a post that are reserved for the captions of its figures.
 
-A post that is made without figures has no captions, so the limit for its words is MOST_WORDS minus
-this number.
+A post that is made without figures has no captions, so it may have at most MOST_WORDS minus
+OF_CAPTIONS words.
 """
 MOST_BYTES = 1_500_000
 
@@ -248,7 +248,10 @@ def test_the_sample_is_told_in_a_post(tmp_path):
 
 
 def test_the_page_alone_is_the_page_without_the_report(bundle, run, tmp_path):
-    """Without the report, only the link to the report is missing from the page."""
+    """If only the page is published, it has the same text as the page of a whole bundle.
+
+    Only the link to the report is missing, because no report is written.
+    """
     made = publish(run, tmp_path / "post", print, page_only=True)
     names = {path.relative_to(made.folder).as_posix() for path in made.files}
     assert {"index.html", "card.png", "provenance.json"} <= names
@@ -282,7 +285,7 @@ def test_the_numbers_are_those_that_went_in(bundle):
 def test_the_summary_does_not_depend_on_the_last_bit_of_a_logarithm(run):
     """A machine whose CPU computes logarithms by other instructions writes the same bytes.
 
-    The last bit of a float is changed in all floats, as such a machine may change it in some.
+    On such a machine the last bit of some floats may differ. The test changes all floats that much.
     """
     summary = summarize(read_tables(run))
     floats = summary.select_dtypes("float")

@@ -44,9 +44,10 @@ def cells(tables):
 
 
 def compared_by_report(tables, quantity):
-    """Return the pairs of servers with a ratio in the report, and the pairs without a ratio.
+    """Return the rows of the report's table of ratios that have a ratio, and those that have none.
 
-    A pair whose ratio is only a bound, or that has too few trials for a ratio, is in neither list.
+    A row compares two servers under one load. Only the rows about `quantity` are returned. A row
+    whose ratio is only a bound, or that has too few trials for a ratio, is in neither list.
     """
     frame = ratios.frame(tables)
     rows = frame[frame["quantity"].eq(quantity.name)].to_dict("records")

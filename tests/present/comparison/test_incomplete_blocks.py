@@ -115,7 +115,8 @@ def test_means_and_ratios_are_those_of_complete_blocks(lacking):
 def test_reasons_for_an_unknown_limit_are_those_of_compared_trials(lacking):
     """If a limit is unknown, the summary gives the reasons of the compared trials only.
 
-    The second block is not compared, so the summary does not give the reason of its trial.
+    Block 2 is not compared, because gin has no sealed trial in it. So the summary does not give the
+    reason of axum's trial in this block.
     """
     of_axum = of(lacking, "axum")
     dropped = {"verdict": "inconclusive", "verdict_reason": "the rate was not sustained: 7"}

@@ -69,7 +69,10 @@ def rounded(text: str, digits: int = 99) -> Rounded:
 
 
 class Quotient(NamedTuple):
-    """A printed ratio, the printed numerator and denominator, and where they are printed."""
+    """A printed ratio, the printed numerator and denominator, and where they are printed.
+
+    Only the first `digits` digits of numerator and denominator are significant.
+    """
 
     ratio: str
     above: str

@@ -67,7 +67,7 @@ def tables() -> Tables:
 
 
 def after(text: str, name: str) -> list[str]:
-    """Return the numbers that directly follow a server's name."""
+    """Return the numbers that directly follow the server's name in the text, as strings."""
     return re.findall(rf"\b{name} ([\d,.]*\d)", text)
 
 
@@ -78,12 +78,16 @@ def order(text: str, names: Sequence[str]) -> list[str]:
 
 
 def drawn(figure: Figure, label: str) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return all lines with this label, from all panels of a figure."""
+    """Return (x, y) of all lines with this label, from all panels of a figure."""
     return [line for panel in range(len(figure.axes)) for line in lines(figure, panel, label)]
 
 
 def points(figure: Figure, label: str) -> list[dict[float, tuple[float, float, str, bool]]]:
-    """Return the marks with this label, as one dict for each panel that has such marks."""
+    """Return the marks with this label, as one dict for each panel that has such marks.
+
+    A dict maps the x of a mark to the mark's value, the length of its range, its marker, and
+    whether it is filled.
+    """
     return [found for panel in range(len(figure.axes)) if (found := marks(figure, panel, label))]
 
 

@@ -38,8 +38,8 @@ def swept_axum(tables: Tables) -> pd.DataFrame:
 
 @pytest.mark.parametrize("capacity", [1000.0, 4321.0, 20_000.0])
 def test_the_knee_of_one_queue_is_half_of_its_capacity(capacity: float) -> None:
-    # Kleinrock 1979: power (rate / response time) is greatest where an M/M/1 system holds one
-    # request on average, which is at half of its capacity.
+    # By Kleinrock (1979), the power (rate / response time) of an M/M/1 system is greatest at the
+    # rate at which the system holds one request on average. This rate is half of its capacity.
     offered = np.linspace(capacity / 100, capacity * 0.99, 99)
     for quantile in (0.5, 0.9, 0.99):
         ms = 1000 * -np.log(1 - quantile) / (capacity - offered)
@@ -72,7 +72,7 @@ def test_no_knee_is_an_answer(
 
 
 def test_noise_moves_the_knee_by_one_rate_at_most() -> None:
-    """Noise rarely moves the knee by more than one rate.
+    """Noise rarely moves the knee beyond the next lower or higher rate of the sweep.
 
     The first line of the table about the knee in docs/method-evidence.md says so.
     """
@@ -304,9 +304,10 @@ def test_brackets_at_the_edges_of_the_search() -> None:
 
 
 def test_the_highest_rate_of_each_server_is_bracketed(tables: Tables) -> None:
-    """The true highest rate of a server lies between two medians of the searches' brackets.
+    """The true highest rate of a server lies between the two medians that the table gives.
 
-    These are the median of the brackets' lower ends, and the median of their upper ends.
+    Each search ends with a bracket: the highest rate that kept the objective, and the lowest rate
+    that did not. The table gives the median of the lower ends, and the median of the upper ends.
     """
     table = searches.answers(tables).set_index("server")
     for server in ("axum", "gin"):

@@ -117,7 +117,7 @@ def test_a_wide_table_scrolls_by_keyboard(chromium, pages, name):
 
 @pytest.mark.parametrize("name", ["bundle", "bundle report", "report"])
 def test_no_main_table_scrolls_sideways_on_a_phone(chromium, pages, name):
-    """On a narrow screen, the post's table fits, and wider tables show each row as a card."""
+    """On a narrow screen, the post's table fits, and a report's wide tables show rows as cards."""
     too_wide = "e => e.scrollWidth > e.clientWidth"
     tables = ".table" if name == "bundle" else ".table:has(.cards)"
     with b.opened(chromium, pages[name], 390) as (page, _):

@@ -158,7 +158,10 @@ def report(in_lab: Path) -> dict[Path, list[str]]:
 
 
 def differing(before: bytes, now: bytes) -> list[tuple[str, str]]:
-    """Return (old line, new line) of the first five lines that differ, cut to 200 characters."""
+    """Return (old line, new line) of the first five lines in which two versions of a file differ.
+
+    Lines are cut to 200 characters.
+    """
     lines = zip_longest(before.decode().splitlines(), now.decode().splitlines(), fillvalue="")
     return [(a[:200], b[:200]) for a, b in lines if a != b][:5]
 

@@ -296,11 +296,12 @@ def test_an_interval_across_the_border_is_too_close() -> None:
 def test_of_two_ramps_a_claim_is_judged_on_the_one_that_serves(
     axums: str, factor: float, outcome: str
 ) -> None:
-    """If a run has two ramps, a claim is judged by the ramp that says something about the servers.
+    """If a run has two ramps, each claim is judged by the ramp that says something about the claim.
 
-    In the first ramp all rates were sustained. The rates of the second ramp exceed what a server
-    can do, so only the second ramp shows how many rows a server can store. If axum was held back by
-    the pool of database connections, axum's number of rows is only a lower bound.
+    In the first ramp all rates were sustained, so it shows how response times change. The rates of
+    the second ramp exceed what a server can do, so it shows how many rows a server can store. If
+    axum was held back by the pool of database connections, axum's number of rows is only a lower
+    bound.
     """
     sustained = build(
         World({("gnet", "insert-ramp", "rows_inserted"): factor}, first_second={"gnet": 3.0})

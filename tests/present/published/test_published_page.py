@@ -38,7 +38,10 @@ PUBLISHED_FIGURES = charts("published")
 def rows_of(
     tables: Tables, server: str, mode: str, connections: float
 ) -> list[published_table.Row]:
-    """Return the rows of a published server for the load with this mode and these connections."""
+    """Return the rows of the table of published numbers for one published server and one load.
+
+    The load is the one with this connection mode and this number of connections.
+    """
     rows = published_table.rows(tables)
     return [
         r
@@ -262,7 +265,8 @@ CLOSE_RATES = "axum beside gin: requests/s of count, close"
 def ratios(tables: Tables) -> pd.DataFrame:
     """Return the data of the figure that shows published ratios beside ours.
 
-    The index consists of the panel and the label of the row.
+    Each row has a published ratio (`other`) and our ratio (`y`). The index is (panel, label of the
+    row in the figure).
     """
     return figures.beside_ours(tables).frame.set_index(["panel", "server"])
 

@@ -24,9 +24,10 @@ UNKNOWN = ("gc_cycles", "gc_pause_total_ms", "gc_cpu_s", "requests", "connection
 
 
 def rows(subject, cpu_pct, **columns):
-    """Return the rows of one subject in the table `resources`.
+    """Return the rows of the server or of the host (`subject`) in the table `resources`.
 
-    Only every fourth row has values in the columns that come from /stats.
+    A row is a window of the sampler. The columns in UNKNOWN come from the server's /stats, which
+    is read only in every fourth window, so the other rows have no values in these columns.
     """
     values = dict.fromkeys(
         ("throttled_ms", "waited_ms", "stopped", "steal_ms", "busiest_thread_pct"), np.nan

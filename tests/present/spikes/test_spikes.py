@@ -299,7 +299,8 @@ def test_p_is_small_where_spikes_come_of_the_events():
 def test_the_share_by_chance_is_that_of_all_shifts():
     """The share expected by chance is the share of all shifts in which spike and event overlap.
 
-    A spike of four windows and an event of two windows overlap in five of 580 shifts.
+    In a shift, all events are moved by the same number of windows, in a circle. A spike of four
+    windows and an event of two windows overlap in five of the 580 shifts.
     """
     found, _ = hold([10.0], 1, (CYCLE, (10.05, 10.15)))
     assert (found.together, found.count) == (1, 1)
@@ -615,9 +616,10 @@ def test_the_peaks_over_two_windows_are_those_of_the_samples():
 
 
 def test_a_peak_is_its_height_above_the_baseline():
-    """In each row, the height of a peak plus the baseline agrees with the peak over 100 ms.
+    """In the table of peaks, the peak over 100 ms agrees with the height plus the baseline.
 
-    This holds even if a higher window that is not part of the peak lies beside it.
+    The two are equal in the row of a peak that is no spike, even if a higher window that is not
+    part of the peak lies beside it. In the row of a spike, the peak over 100 ms is not larger.
     """
     found = peaks(run())
     top_pct = found["height_pct"] + found["baseline_pct"]

@@ -306,7 +306,8 @@ Q = np.array([0.5, 0.9, 0.99])
 def cell(medians_ms: list[float], requests: int = 20_000, seconds: int | None = 10) -> pd.DataFrame:
     """Return the latency table of a cell with a trial for each of these medians.
 
-    The latencies are log-normal.
+    The latencies of a trial are log-normal. They are spread evenly over `seconds` seconds. If
+    `seconds` is None, the table does not say to which second a latency belongs.
     """
     second = None if seconds is None else np.arange(requests) % seconds
     parts = [

@@ -152,7 +152,7 @@ def test_the_bootstrap_of_log_medians_breaks_its_promise(blocks, least):
 def corrected(logs: np.ndarray) -> np.ndarray:
     """Return the p-values of all pairs of servers, with Holm's correction.
 
-    The last axis is the axis of the pairs.
+    `logs` is an array (servers, campaigns, blocks), and the result is an array (campaigns, pairs).
     """
     pairs = list(combinations(logs, 2))
     return holm(np.stack([within_blocks(*pair, ALPHA / len(pairs)) for pair in pairs], axis=-1))
@@ -330,10 +330,11 @@ def test_latency_bands_cover_in_93_to_97_percent(trials, between, within):
 
 
 def looks(differences: np.ndarray) -> np.ndarray:
-    """Return two-sided p-values of Student's test: a row per campaign, a column per look.
+    """Return p-values of Student's two-sided test for campaigns that are tested several times.
 
-    A look is a test after one of the numbers of sessions in LOOKS. A campaign may stop at any of
-    its looks. A row of `differences` has the log ratio of each session of a campaign.
+    A campaign is tested after each number of sessions in LOOKS, and may end after any of these
+    tests, which are called looks. A row of `differences` has the log ratio of each session of a
+    campaign. The result has a row per campaign, and a column per look.
     """
     return np.stack(
         [stats.ttest_1samp(differences[:, :n], 0, axis=1).pvalue for n in LOOKS], axis=1
@@ -371,7 +372,8 @@ def twins() -> list[np.ndarray]:
     """Return log(gin-b / gin) of requests/s in slices, as an array for each load of the sample.
 
     gin-b is a second label of gin. An array has a row for each session, and a column for each place
-    that a slice has in its session.
+    that a slice has in its session. Sessions with fewer than two values are left out, and then
+    loads with fewer than five sessions.
     """
     run = RunFolder(ROOT / "data" / "sample")
     trials, slices = (pd.read_parquet(run.table(name)) for name in ("trials", "slices"))

@@ -72,7 +72,10 @@ def test_the_first_letter_is_the_foremost_servers():
 
 
 def ranked(servers: dict[str, Sample], **how: Any) -> tuple[Ranking, list[tuple[str, int, str]]]:
-    """Return the ranking of servers, and (name, rank, letters) of each server in the ranking."""
+    """Return the ranking of servers, and (name, rank, letters) of each server in the ranking.
+
+    If two servers share a letter, no difference between them was found.
+    """
     ranking = rank(servers, **how)
     return ranking, [(place.name, place.rank, place.letters) for place in ranking.places]
 

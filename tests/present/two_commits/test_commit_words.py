@@ -54,6 +54,17 @@ def compared(*rows):
         ((replace(CALM, is_deciding=False),), Outcome.UNDECIDED),
         ((), Outcome.UNDECIDED),
         ((CALM, replace(CPU, is_shown_only=True, is_deciding=False)), Outcome.TIE),
+        (
+            (
+                CALM,
+                replace(
+                    SIZE,
+                    judged=judged(Outcome.UNDECIDED, 1.5, suspected=True),
+                    is_shown_only=True,
+                ),
+            ),
+            Outcome.TIE,
+        ),
     ],
 )
 def test_one_outcome_for_all_quantities(rows, outcome):

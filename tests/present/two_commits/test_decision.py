@@ -26,7 +26,9 @@ WAVE = np.resize([1.0, -1.0, 0.5, -0.5], 40)
 def effects(head_pct, *, noise_pct=0.5, sessions=20, same_pct=0.0):
     """Return the effects of sessions in which head costs `head_pct` percent more than base.
 
-    Base is measured twice in each session, and the two results differ by `same_pct` percent.
+    Base is measured twice in each session, and the two results differ by `same_pct` percent. From
+    session to session, the first difference varies by `noise_pct` percent times WAVE, and the
+    second difference by twice as much.
     """
     logs = noise_pct / 100 * WAVE[:sessions]
     head = math.log1p(head_pct / 100)

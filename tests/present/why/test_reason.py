@@ -74,7 +74,8 @@ def test_the_reason_is_about_the_servers_of_the_quoted_ratio(tables, monkeypatch
     (first,) = figures.first_sentences(tables, quoted)
     assert first.startswith("gin takes ")
 
-    # If one of the two was not profiled, the most expensive server is compared.
+    # If a server of the quoted ratio was not profiled, as actix here, the most expensive server is
+    # compared.
     assert reason(made, LOAD, {"axum", "actix"}).more == "echo"
 
 

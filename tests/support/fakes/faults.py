@@ -16,7 +16,7 @@ PAUSED = TOOLS / "paused"
 
 
 def running() -> str:
-    """Return the id of the trial that runs now, as the journal says."""
+    """Return the id of the trial that began last, from the journal; empty if no trial has begun."""
     journals = TOOLS.parent.glob("data/runs/*/journal.jsonl")
     begun = [
         line for path in journals for line in path.read_text().splitlines() if '"running"' in line
