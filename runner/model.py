@@ -365,7 +365,9 @@ class Cell:
 
     @property
     def window_s(self) -> float | None:
-        """Seconds within which all iterations of an open load must begin; None for a closed load.
+        """Seconds within which all iterations of an open load must begin.
+
+        None for a closed load, and for a step of a search before its rate is known.
 
         Some generators begin no iteration after their time is over. For such a generator, the
         window is longer than the load, so that iterations that are late can still begin.
@@ -376,7 +378,7 @@ class Cell:
     def lead_s(self) -> float:
         """Seconds before an open load in which requests are sent, but do not count (the lead).
 
-        0 for a closed load, which has no lead.
+        0 for a closed load, and for a step of a search before its rate is known.
         """
         return TRAITS[self.tool].lead_s if self.rates_rps else 0.0
 

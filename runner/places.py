@@ -167,7 +167,8 @@ def keep_libraries_in_cache() -> None:
     if places().checkout is None:
         for variable, name in LIBRARIES.items():
             folder = user_cache() / name
-            with contextlib.suppress(OSError):  # on an error, the libraries use a temporary folder
+            # If this folder cannot be made, the libraries use a temporary folder by themselves.
+            with contextlib.suppress(OSError):
                 folder.mkdir(parents=True, exist_ok=True)
             os.environ.setdefault(variable, str(folder))
 

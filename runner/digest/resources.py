@@ -338,7 +338,8 @@ def _near(
 ) -> Counter:
     """Return a subject's samples from shortly before a slice until shortly after it.
 
-    `number` is the number of the slice in `windows`, counted from 0.
+    `number` is the number of the slice in `windows`, counted from 0. If `edges_continued` is True,
+    no sample is from the time of the previous slice or of the next slice.
     """
     zero_mono_ns = windows[0].begin_mono_ns
     window = windows[number]

@@ -327,7 +327,11 @@ def _line(kind: str, entry: Entry) -> str:
 
 @dataclass(frozen=True)
 class StoredLedger:
-    """The content of a ledger's file: the runner in the first line, then one entry per line."""
+    """The content of a ledger's file.
+
+    The first line identifies the runner, which is the process that wrote the ledger. Each further
+    line is an entry.
+    """
 
     runner: str
     """The identity of the runner; empty if it cannot be read."""

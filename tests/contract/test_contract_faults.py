@@ -424,7 +424,7 @@ def test_quick_check_refuses_what_it_does_not_know(path: str) -> None:
         quick_check("127.0.0.1", server.port, server_record(), NONCE, *path.split())
 
 
-# --- random bodies and their judge, compared with JSON libraries and with independent rules -------
+# --- random bodies: what the contract's check says of them, and what JSON libraries say -----------
 
 
 def test_samples_keep_the_rules_and_reach_every_corner() -> None:

@@ -440,8 +440,9 @@ export default function () {
 
 
 def asked(k6, folder, options, urls):
-    """Let a real k6 send a GET to each URL, restricted by the `options` of a fence.
+    """Let a real k6 send a GET to each URL.
 
+    `options` are the options of k6 by which the lab keeps a script from other hosts (the fence).
     Return k6's error_code for each URL. A code of 0 means that there was an answer.
     """
     script = folder / "ask.js"

@@ -162,8 +162,10 @@ def ridges(ax: Axes, chart: Chart, panel: str, bin_width: float, height: float) 
     """Draw a ridge (the outline of a histogram) for each server, with the first server on top.
 
     A dark line marks the value in each server's column `median`. The values of x are the centres of
-    the histogram's bins. The natural logarithms of a bin's borders differ by `bin_width`. An empty
-    bin has no row in the frame. The highest ridge is `height` rows high.
+    the histogram's bins. All bins are equally wide on a logarithmic scale: `bin_width` is the
+    natural logarithm of a bin's upper border divided by its lower border. An empty bin is missing
+    in the chart's frame. The highest ridge is `height` times as high as the distance between the
+    baselines of two servers, so ridges may overlap.
     """
     curves = {
         server: rows for server, rows in chart.of_panel(panel).items() if rows["y"].notna().any()

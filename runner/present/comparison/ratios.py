@@ -217,15 +217,15 @@ def compared(tables: Tables, trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of_blocks(
-    trials: pd.DataFrame, chosen: pd.Series[bool], blocks: pd.Series[Any]
+    trials: pd.DataFrame, unfit: pd.Series[bool], blocks: pd.Series[Any]
 ) -> pd.Series[bool]:
-    """Return a mask of the trials that are left out because of the `chosen` trials.
+    """Return a mask of the trials to leave out, together with all trials of their blocks.
 
-    `blocks` contains the block, or the session, of each trial. If a trial is chosen, all trials of
-    its block under the same load are left out. But no trial of a load is left out if fewer than
-    `FEWEST_TRIALS` blocks with a sealed trial would remain.
+    The mask is True for the trials in `unfit`, and for all other trials of the same block under the
+    same load. `blocks` contains the block, or the session, of each trial. A load keeps all of its
+    trials if otherwise fewer than `FEWEST_TRIALS` blocks with a sealed trial would remain.
     """
-    out: pd.Series[bool] = chosen.groupby([trials["load"], blocks]).transform("any")
+    out: pd.Series[bool] = unfit.groupby([trials["load"], blocks]).transform("any")
     remaining = blocks[~out & is_sealed(trials)].groupby(trials["load"]).nunique()
     return out & trials["load"].map(remaining).ge(FEWEST_TRIALS)
 

@@ -85,7 +85,11 @@ def by_load(
 
 @chart("latency-spectrum", notebook="report", table=captions.BY_LOAD)
 def spectrum(tables: Tables) -> Chart:
-    """Return the chart of latency by percentile, with the mean and a band for each server."""
+    """Return the chart of latency by percentile.
+
+    For each server, a line is the mean of its trials, and a band is the mean's 95 % interval. If
+    there are fewer than `FEWEST_TRIALS` trials, the band is the range of the trials instead.
+    """
     trials = ratios.compared(tables, tables.timed("k6"))
     nothing = (
         f"Too few requests: no trial has {REQUESTS_BEYOND} requests beyond its "

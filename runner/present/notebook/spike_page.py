@@ -213,9 +213,10 @@ class SpikePage(RunPage):
             )
 
     def _ran(self) -> Iterator[Block]:
-        """Yield the work on which the trial's server spent CPU time, according to its profile.
+        """Yield the part of the page that shows on what the trial's server spent CPU time.
 
-        Yield nothing if the server was not profiled under the load of the trial.
+        This is known from a profile. Yield nothing if the server was not profiled under the load
+        of the trial.
         """
         profiles = why_figures.profiles_of(self.tables)
         if profiles is None or self.view is None:

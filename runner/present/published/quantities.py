@@ -38,7 +38,7 @@ def obstacle_words(found: Obstacle) -> str:
 
 
 def obstacle_numbers(tables: Tables, cell: Counterpart, found: Obstacle) -> str:
-    """Return the numbers that show why there is an obstacle."""
+    """Return, as a text, the measured numbers that show why the cell cannot be compared."""
     if found.kind is Kind.TOO_FEW_REQUESTS:
         return f"{cell.sealed['requests'].min():,.0f} in the shortest trial"
     if found.kind is Kind.CPUS_WERE_FULL:

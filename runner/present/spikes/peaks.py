@@ -28,19 +28,20 @@ SHOWN = 10
 
 
 def peaks(tables: Tables) -> pd.DataFrame:
-    """Return the counted spikes of all trials, and the highest peak of each trial without a spike.
+    """Return a row for each counted spike, and a row for each trial without a spike.
 
-    Spikes come first, sorted by their height above the baseline. The first second of a load or
-    slice is left out. Trials on a share of a core are left out, because the quota limits their
-    peaks. Trials of calibration servers are left out, too.
+    The row of a trial without a spike is about the trial's highest CPU use, its peak. Spikes come
+    first, sorted by their height above the baseline. The first second of a load or slice is left
+    out. Trials on a share of a core are left out, because the quota limits their peaks. Trials of
+    calibration servers are left out, too.
 
     The columns are PEAK_COLUMNS:
 
     - `at_s` says when the spike begins, in seconds since the load began. For the peak of a trial
       without a spike, `at_s` is the start of the window of 0.1 s with the highest CPU use.
     - `height_pct` is the height above the baseline. `peak_100ms_pct` and `peak_1s_pct` are the
-      highest means over windows of 0.1 s and of 1 s that lie within the spike. If the spike is
-      shorter than a window, the windows contain the spike instead. These values are in % of a core.
+      highest means over windows of 0.1 s and of 1 s that lie within the spike. A spike that is
+      shorter than a window lies within the window instead. These values are in % of a core.
     - `cause` is the cause of a spike in words, and `meanwhile` names the events during the spike.
       Both are empty if the trial has no spike.
     """

@@ -90,8 +90,8 @@ def ran(tables: Tables) -> Chart:
 def _title(timeline: Timeline, spikes: Sequence[Ran]) -> str:
     """Return the title of the chart.
 
-    If the function of a spike stands out, the title names this function. Otherwise the title gives
-    the number of spikes.
+    If a function of the program clearly took a larger part of the CPU time in a spike than around
+    it, the title names this function. Otherwise the title gives the number of spikes.
     """
     named = [each for each in spikes if each.function is not None and each.function.stands_out]
     if named:

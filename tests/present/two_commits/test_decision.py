@@ -110,9 +110,9 @@ def test_wide_noise_is_not_decided():
 
 
 def test_at_the_end_no_slowdown_is_enough_for_a_tie():
-    """At the end of a run, head and base are a tie if head is not slower, even if it may be faster.
+    """At the end of a run, the outcome is a tie if the interval excludes a slowdown of 5 %.
 
-    By the interval, head may be 9 % faster and is at most 3 % slower.
+    By the interval, head is at most 3 % slower. It may also be 9 % faster.
     """
     far = effects(-3.4, noise_pct=8.0, sessions=9)
     assert judge(far, RULE, ended=False).outcome is Outcome.UNDECIDED
