@@ -64,9 +64,7 @@ class CommitOptions:
     ] = None
     server_cpus: Annotated[
         int,
-        typer.Option(
-            min=1, max=1024, help=("Number of CPUs that each of the two servers may use.")
-        ),
+        typer.Option(min=1, max=1024, help=("Number of CPUs that each server may use.")),
     ] = 1
     engine: EngineOption = "auto"
 
@@ -202,8 +200,8 @@ def ab(
 ) -> None:
     """Compare two commits of one server, side by side, until it is decided which is better.
 
-    Exit codes: 0 a tie, or head is better; 1 a trial failed; 2 wrong usage; 3 head is worse; 4 not
-    decided.
+    Exit codes: 0 a tie, or head is better; 1 nothing was decided, and a trial failed; 2 wrong
+    usage; 3 head is worse; 4 not decided.
     """
     from runner.planning.search import Objective
     from runner.present.frames import read_tables

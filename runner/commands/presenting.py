@@ -289,7 +289,10 @@ def publish(
     run: Run = "latest",
     front_matter: Annotated[
         Site | None,
-        typer.Option(help="Begin the post with front matter for this static site generator."),
+        typer.Option(
+            metavar="hugo|jekyll|zola",
+            help="Begin the post with front matter for this static site generator.",
+        ),
     ] = None,
     page_only: Annotated[
         bool,

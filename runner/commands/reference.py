@@ -50,8 +50,11 @@ def _placeholder(argument: Any) -> str:
 def _written(given: Any) -> str:
     """Return an argument or option as a user types it: `RUN`, `--json`, `--budget TIME`.
 
-    An option without a `metavar` has a number as its value, shown as `N`.
+    An option without a `metavar` has a number as its value, shown as `N`. A flag that can also be
+    switched off is shown with both of its names: `--profile / --no-profile`.
     """
     if given.param_type_name == "argument":
         return _placeholder(given)
-    return given.opts[0] if given.is_flag else f"{given.opts[0]} {given.metavar or 'N'}"
+    if given.is_flag:
+        return " / ".join([given.opts[0], *given.secondary_opts])
+    return f"{given.opts[0]} {given.metavar or 'N'}"
