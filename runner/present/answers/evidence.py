@@ -212,7 +212,10 @@ def law_words(case: Case) -> str:
         used_pct = _used_pct(case, "generator")
         busy_words = f", at {used_pct:.0f} % of its CPU," if math.isfinite(used_pct) else ""
         limiting = f"{case.tool}{busy_words} limits the rate"
+        server_pct = _used_pct(case, "server")
         meaning = f"{limiting}: this mean does not show the server."
+        if math.isfinite(server_pct):
+            meaning = f"{limiting}; the server used {server_pct:.0f} % of its CPU."
     steady = f"{rate:,.0f}"
     whole = f"{case.row['rps']:,.0f}"
     whole_words = "" if whole == steady else f" ({whole} including it)"

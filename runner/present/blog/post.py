@@ -36,6 +36,8 @@ from runner.present.look.markup import (
 )
 from runner.present.look.palette import identities
 from runner.present.notebook import parts
+from runner.present.published.counterparts import repeats
+from runner.present.statistics.inference import FEWEST_TRIALS
 
 FOUND_BY = (CPU_PER_REQUEST, THROUGHPUT)
 """Quantities that the title of a post can report.
@@ -140,15 +142,11 @@ class Post:
     tags: tuple[str, ...]
     blocks: tuple[Block, ...]
     report: tuple[Block, ...]
+    text_tables: tuple[TextTable, ...]
+    """The tables that are also written to files: those of post and report that have a name.
 
-    @property
-    def text_tables(self) -> tuple[TextTable, ...]:
-        """The tables of post and report that have a name. They are also written to files."""
-        return tuple(
-            block
-            for block in (*self.blocks, *self.report)
-            if isinstance(block, TextTable) and block.name and block
-        )
+    The table of published claims is among them even if there is no report.
+    """
 
     @property
     def figures(self) -> int:
@@ -208,15 +206,24 @@ def compose(
         *sorted(set(sealed["language"])),
         *sorted(set(sealed["server"])),
     ]
+    blocks = tuple(_post(story, figures, with_report=with_report))
+    report = tuple(_report(tables, sealed, figures)) if with_report else ()
     return Post(
         chapters.headline(story) or _title(tables, sealed),
         tables.manifest.started_at or "",
         chapters.finding(story)[0],
         _description(tables),
         tuple(dict.fromkeys(name.lower() for name in named)),
-        tuple(_post(story, figures, with_report=with_report)),
-        tuple(_report(tables, sealed, figures)) if with_report else (),
+        blocks,
+        report,
+        _named_tables((*blocks, *report, *parts.claims_of(tables))),
     )
+
+
+def _named_tables(blocks: Iterable[Block]) -> tuple[TextTable, ...]:
+    """Return the tables that have a name and at least one row, each name once."""
+    named = [block for block in blocks if isinstance(block, TextTable) and block.name and block]
+    return tuple({table.name: table for table in named}.values())
 
 
 def _post(story: Story, figures: Sequence[Picture], *, with_report: bool) -> list[Block]:
@@ -233,11 +240,13 @@ def _post(story: Story, figures: Sequence[Picture], *, with_report: bool) -> lis
 
     surprise = chapters.proof(story.case)
     report = Link("The whole report", "report.html", ": every load, ratio, verdict and figure")
+    claims = Link("Every published claim", "tables/claims.csv")
     files = (
         *([report] if with_report else []),
         Link("Every sealed trial", "tables/trials.csv", ", as CSV"),
         Link("Every mean", "tables/summary.csv", ", as CSV"),
-        Link("Provenance", "provenance.json", ": hashes of all files from which this was made"),
+        *([claims] if repeats(story.tables, FEWEST_TRIALS) else []),
+        Link("Provenance", "provenance.json", ": hashes of all inputs"),
     )
     contents: tuple[tuple[str, list[Block]], ...] = (
         ("What surprised", [*surprise[:2], *shown("verdict-two-clients"), *surprise[2:]]),
