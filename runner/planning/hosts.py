@@ -91,8 +91,8 @@ def read_hosts(path: str) -> Hosts:
     if given.server in given.generators[1:]:
         raise table.error(
             "generators",
-            f"{given.server!r} is the server's host, so it can be the first of the generators "
-            "only: name it first",
+            f"a generator on the server's host must be the first generator: name {given.server!r} "
+            "first",
         )
     if len(given.generators) > MOST_GENERATORS:
         raise table.error(

@@ -114,7 +114,8 @@ def probe_saw(case: Case) -> str:
         f"In the same {seconds:.1f} s a second client, the probe, sent the same server "
         f"{row['probe_requests']:,.0f} of the same requests, "
         f"{number(row['probe_requests'] / seconds)} a second ({row['probe_failed']:,.0f} failed). "
-        f"Their median is {number(probes)} ms: {tool}'s is {_times(ours / probes)} that"
+        f"Their median is {number(probes)} ms, waits for a CPU included: {tool}'s is "
+        f"{_times(ours / probes)} that"
     )
     if ours < probes:
         return f"{said}, so the probe waited longer than {tool}'s requests."

@@ -120,8 +120,7 @@ def _place_words(story: Story) -> str:
     engine = "in containers" if manifest.engine == "docker" else "as processes"
     cpus = "had separate CPUs" if manifest.placement.disjoint else "shared CPUs"
     probed = story.sealed["probe_p50_ms"].notna().any()
-    probe = ", and the probe with priority," if probed else ""
-    names = {"server": "server", "generator": f"generator{probe}"}
+    names = {"server": "server", "generator": "generator and probe" if probed else "generator"}
     places = [
         f"{name} on CPU{'s' * (len(found) > 1)} {captions.joined([str(cpu) for cpu in found])}"
         for who, name in names.items()

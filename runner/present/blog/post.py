@@ -240,7 +240,7 @@ def _post(story: Story, figures: Sequence[Picture], *, with_report: bool) -> lis
 
     surprise = chapters.proof(story.case)
     report = Link("The whole report", "report.html", ": every load, ratio, verdict and figure")
-    claims = Link("Every published claim", "tables/claims.csv")
+    claims = Link("Every judged claim", "tables/claims.csv")
     files = (
         *([report] if with_report else []),
         Link("Every sealed trial", "tables/trials.csv", ", as CSV"),
