@@ -109,7 +109,7 @@ def test_roles_that_are_left_out_have_a_host(tmp_path):
         (
             'generators = ["gen"]',
             'generators = ["gen", "sut"]',
-            "line 13: a generator on the server's host must be the first generator: name 'sut' first",
+            "line 13: a generator on the server's host must be the first generator: name 'sut'",
         ),
         (
             'engine = "local"',
