@@ -15,7 +15,7 @@ import synthetic_run
 from figure_checks import HUNDRED, campaign_with, changed, of, read, tables_of
 from scipy import stats
 
-from runner.present.answers import findings, summary
+from runner.present.answers import evidence, findings, summary
 from runner.present.comparison import ratios
 from runner.present.frames import Tables
 
@@ -292,3 +292,22 @@ def test_the_line_on_warnings_counts_what_concerns_the_numbers(run_sample, six):
 def test_a_run_without_sealed_trials_says_so(six):
     none = replace(six, trials=six.trials.assign(status="failed"))
     assert findings.sentences(none) == (findings.NO_SEALED_TRIAL,) and ratios.frame(none).empty
+
+
+def test_the_proof_says_how_busy_generator_and_server_were(run_sample):
+    """The CPU use is the mean of the sampled CPU use, weighted by the time of each sample.
+
+    In this trial server and generator had a core each.
+    """
+    case = findings.queued_case(run_sample)
+    assert case is not None
+    duration_s = case.row["duration_s"]
+    of_trial = run_sample.resources[run_sample.resources["trial_id"] == case.row["trial_id"]]
+    busy_pct = {}
+    for subject, samples in of_trial.groupby("subject"):
+        begin = (samples["t_s"] - samples["dt_s"]).clip(lower=0)
+        within_s = (samples["t_s"].clip(upper=duration_s) - begin).clip(lower=0)
+        busy_pct[subject] = (samples["cpu_pct"] * within_s).sum() / duration_s
+    said = evidence.law_words(case)
+    assert f"k6, at {busy_pct['generator']:.0f} % of its CPU, limits the rate" in said
+    assert said.endswith(f"; the server used {busy_pct['server']:.0f} % of its CPU.")
