@@ -215,7 +215,11 @@ def _parsed(data: bytes, source: str, options: Options) -> pd.DataFrame:
 
 
 def _completed(rows: Iterable[Row], source: str, options: Options) -> pd.DataFrame:
-    """Return rows as a frame; fill in missing connections and depths from the options."""
+    """Return rows as a frame; take connections and depth from the options if a row lacks them.
+
+    `depth` is the number of requests that each connection has under way at once. If the options
+    do not state it either, it is 1, or NaN for HTTP/2.
+    """
     found = _tidy(rows, source)
     found["depth"] = found["depth"].fillna(options.depth or math.nan)
     # If neither the source nor the options state the depth, assume that each connection has one
@@ -311,10 +315,11 @@ def _fitting(formats: Iterable[JsonFormat], content: Any) -> JsonFormat | None:
 
 
 def _documents(text: str, source: str) -> list[Any]:
-    """Return the JSON documents in a text, at least one.
+    """Return all JSON documents in a text, one after the other.
 
-    Raise LabError if the text is not valid JSON, is nested too deeply, or has too many documents.
-    If the text is not valid, the error names the line of the first fault.
+    Raise LabError if the text contains no document, is not valid JSON, is nested too deeply, has a
+    number that is too long, or has too many documents. If the text is not valid JSON, the error
+    names the line of the first fault.
     """
     decoder = json.JSONDecoder(parse_constant=lambda _: None)
     found: list[Any] = []

@@ -817,7 +817,11 @@ class _Requests:
 
 @dataclass(frozen=True, eq=False)
 class _Numbered:
-    """A block's points, with each metric as a number, and the values of _KEPT instead of tags."""
+    """The points of a block of lines, prepared to be combined into requests.
+
+    Each metric's name is replaced by its index in KNOWN, and each set of tags by the values of
+    _KEPT that are derived from it.
+    """
 
     points: Points
     """The points; `metric` is an index of KNOWN, or _UNKNOWN."""

@@ -83,7 +83,11 @@ class Labelling:
     _urls: dict[int, set[int]] = field(default_factory=dict)
 
     def number(self, label: Labels, url: str) -> int:
-        """Return the number of a point's label, and count the URL unless the URL is empty."""
+        """Return the index of a label in `labels`, and note the URL as one of this label's URLs.
+
+        A label that is not in `labels` yet is added first (see `MOST_LABELS`). An empty URL is not
+        noted.
+        """
         number = self._add(label)
         if url:
             self._count(number, {hash(url)})

@@ -35,7 +35,10 @@ class Selection:
 
 
 def selection_of(text: str) -> Selection | None:
-    """Return the selection that a text names; None if the text is not in k6's form."""
+    """Parse a selection that is written as k6 writes it, like `http_req_duration{name:slow}`.
+
+    Return None if the text is not written in this way.
+    """
     found = _SELECTION.fullmatch(text.strip())
     if found is None:
         return None

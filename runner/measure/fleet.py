@@ -521,7 +521,8 @@ def _station(
         if channel is not None:
             vigil.forget(channel)
             channel.close()
-        # The container of a lost station stays in the ledger, so that it can be removed later.
+        # If the host is lost, the container cannot be removed now. It stays in the ledger, so that
+        # the next run or `bench clean` removes it.
         if not vigil.is_lost(role):
             with contextlib.suppress(*TROUBLE):
                 container.remove(force=True, v=True)

@@ -18,13 +18,13 @@ GREETING_S = 15  # a busy host may need this long for a step of the handshake
 
 
 class _Calls(SSHConnectionPool):
-    """A connection pool of docker-py that keeps no channels.
+    """A connection pool of docker-py that keeps no channel open between calls to the engine.
 
-    Each call to the engine uses a channel of its own, which is closed at the end of the call. On
-    the host, a channel is a process, `docker system dial-stdio`. If the channel were kept, this
-    process would go on running after a failure of the network. By default, docker-py keeps a
-    channel for each of the last URLs, but sshd allows only ten channels per connection
-    (MaxSessions).
+    Each call opens a channel of its own on the ssh connection, and closes it at the end of the
+    call. On the host, each open channel has a process, `docker system dial-stdio`. If a channel
+    were kept for later calls, its process would go on running on the host after a failure of the
+    network. By default, docker-py keeps a channel open for each of the most recently used URLs,
+    but sshd allows only ten channels per connection (MaxSessions).
     """
 
     def _put_conn(self, conn: Any) -> None:

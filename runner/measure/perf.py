@@ -90,7 +90,10 @@ def need_perf() -> Path:
 
 
 def events() -> tuple[str, ...]:
-    """Return the names of the events that perf counts; leave out calls that this kernel lacks."""
+    """Return the names of the events that perf counts.
+
+    Some of the events are system calls (CALLS). Those that this kernel does not have are left out.
+    """
     names = (f"sys_enter_{call}" for call in CALLS)
     known = (f"syscalls:{name}" for name in names if (TRACEPOINTS / "syscalls" / name).is_dir())
     return (ALL_CALLS, *known, *SOFTWARE, *HARDWARE)

@@ -616,9 +616,10 @@ def _demand_words(row: Mapping[Any, Any], *, brief: bool = False) -> str:
 def _quota_words(row: Mapping[Any, Any]) -> list[str]:
     """Return the CPU quotas of server and database, in words.
 
-    A quota of the lab is worded as `0.5 of a core`. A quota that was set outside the lab gets the
-    same words if it is below one core and the server has no other quota. Otherwise its words begin
-    with `a quota of`.
+    The lab's own quotas (`share`, `database_share`) read `0.5 of a core` and `database on 0.5 of
+    a core`. A server's quota that was set outside the lab (`quota_cores`) reads `a quota of 1.5
+    cores`. The words `a quota of` are omitted if this quota is below one core and the lab set no
+    quota for the server.
     """
     words = []
     if row["share"] < 1:

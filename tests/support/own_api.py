@@ -84,7 +84,10 @@ def odd(oddity, wait_ms):
 
 @dataclass
 class Held:
-    """A control group with a CPU quota, which has a child group for processes."""
+    """A control group whose quota the lab did not set; a test puts a server into it.
+
+    The quota applies to the group, but the server's processes are in a child group, `below`.
+    """
 
     folder: Path
 

@@ -177,8 +177,10 @@ class Server:
         self._surroundings = json.loads(self._socket.recv(REQUEST_BYTES))
 
     def serves(self, env: Mapping[str, str]) -> bool:
-        """Return whether a program that is started now would inherit the same surroundings as the
-        preloaded process.
+        """Return whether the preloaded process can fork in place of starting a program with `env`.
+
+        It can if its `surroundings` (environment, limits, CPUs, control group and so on) are those
+        that a program would inherit if it were started now.
         """
         return surroundings(env) == self._surroundings
 

@@ -47,11 +47,12 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class World:
-    """Description of a world: how its numbers and verdicts differ from the usual ones.
+    """The ways in which a synthetic run (a world) differs from the usual synthetic run.
 
-    The numbers are multiplied by `factors`, or replaced by `values`. The keys of both are tuples
-    (server, load, column). `verdicts` maps loads to the verdicts of their trials. `*` in the server
-    or load of a key stands for any text. `reason` is the reason of all verdicts.
+    A number of a trial is multiplied by its factors in `factors`, or replaced by its value in
+    `values`. The keys of both are tuples (server, load, column). `verdicts` has the verdicts of
+    trials, by load. In any of these keys, `*` in a server or load stands for any text. All verdicts
+    have the reason `reason`.
     """
 
     factors: Mapping[Key, float] = field(default_factory=dict)

@@ -67,10 +67,10 @@ def factor(block: int) -> float:
 
 
 def judged(server: str, rate_rps: float) -> dict[str, Any]:
-    """Return the columns of the verdict at a rate.
+    """Return the columns `verdict` and `verdict_reason` of a trial at an offered rate.
 
-    Below 80 % of the server's capacity, the verdict is `offered`. At higher rates, the server or
-    the generator is the limit.
+    Below 80 % of the server's capacity, nothing is the limit, and the verdict is `offered`. At
+    higher rates, the limit is the generator for LIMITED_BY_K6, and the server for the others.
     """
     limit = "generator" if server == LIMITED_BY_K6 else "server"
     if rate_rps < 0.8 * capacity(server):

@@ -1,4 +1,7 @@
-"""The interface of load generators: the request, the command line, and the warm-up's results."""
+"""Types that all load generators share.
+
+They describe the HTTP request to send, a generator's command line, and the results of a warm-up.
+"""
 
 import json
 from collections.abc import Callable, Mapping

@@ -159,7 +159,7 @@ def unknown(tables: Tables) -> tuple[str, ...]:
     The first sentences say how many sessions or blocks are left out of means and ratios. Then there
     is a sentence for each quantity that cannot be compared under some loads. If a server also ran
     under a second label (A/A), a sentence gives the factor by which the rates under the two labels
-    differed, because this difference is noise.
+    differed. Both labels run the same program, so this factor shows how large the noise is.
     """
     found = ratios.frame(tables)
     said = _blocks_left_out_words(tables)

@@ -130,10 +130,10 @@ def said(fact: Fact, known: Lines, names: Collection[str], *, short: bool = Fals
 
 
 def pale(known: Lines, *, short: bool = False) -> str:
-    """Return a clause that says which points of a panel are pale.
+    """Return a clause that names the pale points of a panel, by server and x value.
 
-    With `short`, if some server has both pale and solid points, the clause gives only the number of
-    pale points.
+    If all points or no points are pale, the clause says only this. With `short`, the clause gives
+    the number of pale points instead of naming them if a server has both pale and solid points.
     """
     places = {
         name: list(rows.loc[~rows["solid"].astype(bool), "x"]) for name, rows in known.items()

@@ -40,8 +40,9 @@ def peaks(tables: Tables) -> pd.DataFrame:
     - `at_s` says when the spike begins, in seconds since the load began. For the peak of a trial
       without a spike, `at_s` is the start of the window of 0.1 s with the highest CPU use.
     - `height_pct` is the height above the baseline. `peak_100ms_pct` and `peak_1s_pct` are the
-      highest means over windows of 0.1 s and of 1 s that lie within the spike. A spike that is
-      shorter than a window lies within the window instead. These values are in % of a core.
+      highest mean CPU use over any 0.1 s and over any 1 s of the spike. If the spike is shorter
+      than that, every stretch of this length that contains the whole spike is considered instead.
+      These values are in % of a core.
     - `cause` is the cause of a spike in words, and `meanwhile` names the events during the spike.
       Both are empty if the trial has no spike.
     """

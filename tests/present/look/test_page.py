@@ -96,7 +96,8 @@ def test_every_variable_of_the_style_sheet_is_set() -> None:
     set_in = [set(re.findall(r"(--[\w-]+):", block)) for block in (light, dark)]
     assert set_in[0] == set_in[1] == set(re.findall(r"var\((--[\w-]+)\)", css))
     papers = [re.search(r"--page: (#\w+);", block)[1] for block in (light, dark)]
-    # the paper of a dark figure has the page's colour, so no edge is visible
+    # A dark figure has the background colour NIGHT. A dark page must have the same background
+    # colour, so that the figure's edge is not visible.
     assert papers == ["#fff", NIGHT.lower()]
 
 
