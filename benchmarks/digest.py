@@ -2,8 +2,8 @@
 
 All readers read the same file, which is like a file that k6 writes. The reader "our digest" reads
 the file as the samples of one of the lab's trials. The reader "imported file" digests the file as
-`bench import` does. But `bench import` first copies the file, and in the end builds the tables of
-the run. The measurement includes neither of these two steps.
+`bench import` does. The measurement does not include two further steps of `bench import`: to copy
+the file first, and to build the tables of the run in the end.
 
 Run: python benchmarks/digest.py [--iterations N] [--repeats N] [--tags stock|trimmed] [--keep
 FOLDER]. Each reader runs in a process of its own. In each repeat all readers run one after another,
@@ -162,8 +162,8 @@ def _report(results: dict[str, list[Costs]], size: int, lines: int) -> None:
     """Print a row per reader, with its costs, and with its costs relative to the reader `BESIDE`.
 
     In each repeat, the cost of the reader is divided by the cost of `BESIDE`. The row shows the
-    median of these ratios. If other programs use the machine, trust the ratio of CPU times more
-    than the ratio of wall times.
+    median, the minimum and the maximum of these ratios. If other programs use the machine, the
+    ratios of CPU times are more reliable than those of wall times.
     """
     _show(
         f"{'reader':<20}{'wall s':>9}{'CPU s':>9}{'MB/s':>9}{'peak MB':>9}  wall and CPU time "

@@ -1,11 +1,11 @@
 """Measure how often `bench ab` is wrong, by simulating runs with the noise of real sessions.
 
-The noise comes from a committed run. For each load and server, the noise consists of the logarithms
-of a quantity in each session, minus the mean of these logarithms. A simulated run draws three
-servers of one load, which play the roles of "base", "base again" and "head". The run then draws
-sessions, always three neighbouring sessions at once, so that drifts over several sessions remain (a
-moving-block bootstrap). The costs of head are multiplied by 1 + effect. The rule of `bench ab` then
-decides as in a real run.
+The noise comes from a committed run. It consists of residuals: for each load, server and quantity,
+the logarithm of the quantity in each session, minus the mean of these logarithms. A simulated run
+draws three servers of one load, which play the roles of "base", "base again" and "head". Then it
+draws sessions, always three neighbouring sessions at once, so that drifts over several sessions
+remain (a moving-block bootstrap). The CPU time per request of head is multiplied by 1 + effect, and
+its throughput is divided by 1 + effect. At last the rule of `bench ab` decides as in a real run.
 
 Run: python benchmarks/false_alarms.py [--runs N]. The program prints the table of
 docs/two-commits.md.
@@ -96,7 +96,7 @@ def noises(tables: Tables, quantities: Sequence[Quantity] = QUANTITIES) -> Itera
 
 @dataclass(frozen=True)
 class Simulated:
-    """One simulated run: its outcome, and the number of sessions that it took."""
+    """One simulated run: its outcome, and the number of sessions after which it may end."""
 
     outcome: Outcome
     sessions: int
@@ -107,7 +107,8 @@ def simulate(
 ) -> Simulated:
     """Return one simulated run of at most `sessions` sessions.
 
-    `effect` is the additional cost of head, as a share of the cost without the effect.
+    `effect` is the CPU time per request that is added to head, as a share of the CPU time without
+    the effect. The throughput of head is divided by 1 + `effect`.
     """
     count, servers, _ = noise.residuals.shape
     chosen = generator.choice(servers, SERVERS, replace=False)

@@ -1,9 +1,9 @@
 """Measure the CPU time per iteration of each series of k6, with the lab's flags and observers.
 
 Run: python benchmarks/k6_series.py [--server NAME] [--vus N] [--iterations N] [--blocks N]
-[--minutes N]. A series is a major version of k6; `make k6-both` builds both series. Each block
+[--minutes N]. A series is a major version of k6, and `make k6-both` builds both series. Each block
 loads the server once with each series. Each series comes first in half of the blocks, which are
-chosen at random with a seed. The program prints the CPU time of k6 per iteration in µs, which
+chosen at random with a seed. The program prints k6's CPU time per iteration in µs. This time
 includes k6's start and the writing of its samples. The program also prints the ratio of the two
 series' CPU times within blocks, with the 95 % interval of this ratio (Student's t on logarithms).
 """
@@ -63,7 +63,7 @@ def _built(series: str) -> Tool:
 
 
 def orders(blocks: int, seed: int) -> list[tuple[str, ...]]:
-    """Return the order of the series for each block. Each series is first in half of the blocks."""
+    """Return the order of the two series in each block. Each is first in half of the blocks."""
     halves: list[tuple[str, ...]] = [SERIES, SERIES[::-1]] * (blocks // 2)
     random.Random(seed).shuffle(halves)  # noqa: S311 - the order must be reproducible
     return halves
@@ -72,7 +72,7 @@ def orders(blocks: int, seed: int) -> list[tuple[str, ...]]:
 def _measure(asked: argparse.Namespace, tools: dict[str, Tool]) -> dict[str, dict[int, float]]:
     """Return k6's CPU time per iteration in µs, by series and block.
 
-    No block begins after the time limit.
+    No block begins later than `asked.minutes` after the start.
     """
     taken: dict[str, dict[int, float]] = {series: {} for series in SERIES}
     deadline = time.monotonic() + 60 * asked.minutes

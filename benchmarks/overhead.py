@@ -3,9 +3,9 @@
 Run: python benchmarks/overhead.py [--engine auto|docker|process] [--server NAME] [--vus N]
 [--iterations N] [--repeats N] [--seed N] [--json], or `bench overhead` with the same options. Each
 block loads the server once under every variant, in seeded random order. The variants are the lab
-with all observers, the lab without one of its observers, and a stock k6. The program prints
-medians, and the lab's rate divided by each variant's rate, compared within blocks. The program
-stores every observation in data/overhead.json.
+with all observers, the lab without one of its observers, and a stock k6. For each variant, the
+program prints medians, and the ratio of the lab's rate to the variant's rate. Only loads of the
+same block are compared. The program stores every observation in data/overhead.json.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 """For each variant, the fields of Bench in which the variant differs from `lab`.
 
-In `lab`, as in every trial, k6 writes every sample, and sampler and probe run. In `stock k6`,
-neither sampler nor probe runs, k6 writes only its summary, and k6 runs without the lab's settings
-for tags and for the garbage collector. The script is the same in all variants.
+`lab` is like every trial: k6 writes every sample, and sampler and probe run. In `stock k6`, neither
+sampler nor probe runs, k6 writes only its summary, and k6 runs without the lab's settings for tags
+and for the garbage collector. The script is the same in all variants.
 """
 COSTLY = {name: VARIANTS[name] for name in (LAB, "stock k6")}
 """Variants under which a server with costly requests is loaded.
 
-The lab's probe sends some requests in addition to the load. The cost of these requests shows most
-clearly if each request is costly.
+Such a server shows most clearly what the requests of the lab's probe cost, which are sent in
+addition to the load.
 """
 COST_MS = 5.0  # CPU time of a request to the costly server
 COSTLY_USERS = 4
@@ -178,9 +178,9 @@ def measure_overhead(
 ) -> list[dict[str, Any]]:
     """Load the server under every variant, once per block in seeded random order.
 
-    Return a row for each load, with `server`, `variant`, `block`, `rps` (all requests that the
-    server answered, also those of the probe), `p50_ms`, `sampler_cpu_pct` and `probe_cpu_pct`.
-    Raise LabError if a load cannot be measured, because the block of this load would be incomplete.
+    Return a row for each load, with `server`, `variant`, `block`, `rps` (the rate of all answered
+    requests, including those of the probe), `p50_ms`, `sampler_cpu_pct` and `probe_cpu_pct`. Raise
+    LabError if a load cannot be measured, because its block would be incomplete.
     """
     order = random.Random(campaign.seed)  # noqa: S311 - the order must be reproducible
     found: list[dict[str, Any]] = []
@@ -242,8 +242,8 @@ def observed(
     """Run a cell's load once, and return its measurement and k6's summary.
 
     The raw files are written to `folder`. Raise LabError if the load cannot be measured. Also raise
-    LabError if k6 has not made every request; the message of this error contains `what`, the name
-    of the variant.
+    LabError if k6 has not sent every request. The message of this error contains `what`, which
+    names the variant.
     """
     member = Member(cell.cell_id, ready, cell, folder)
     found = measure(
@@ -284,12 +284,11 @@ def _observe(bench: Bench, ready: Ready, trial: Trial, variant: str) -> dict[str
 def costs(observations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return a row for each variant, from the observations of `measure_overhead`.
 
-    The row of the variant `lab`, with all observers, is the first.
-
-    A row has `variant`, the number of `trials`, and the medians of `MEASURED`; a median is None if
-    the variant has no such number. `lab_to_variant` is the lab's rate divided by the variant's
-    rate, compared within blocks. This ratio is None for the lab itself, and if there are too few
-    trials.
+    The row of the variant `lab`, with all observers, is the first. A row has `variant`, the number
+    of `trials`, and the medians of `MEASURED`. A median is None if the variant has no such number.
+    A row also has `lab_to_variant`, the ratio of the lab's rate to the variant's rate, in which
+    loads of the same block are compared. This ratio is None for the lab itself, and if there are
+    too few blocks.
     """
     table = pd.DataFrame(observations).astype(dict.fromkeys(MEASURED, float))
     table = table.sort_values("variant", key=lambda names: names.where(names != LAB, ""))

@@ -6,8 +6,8 @@ Run: python benchmarks/profile_cost.py RUN_FOLDER. `make bench-profile` runs the
 In the slices of a session, perf samples call stacks (recorded slices), counts events (counted
 slices), or does not run (plain slices). For each session, the program prints the duration in
 seconds, and for how many of these seconds the servers were loaded. For recorded slices and for
-counted slices, it also prints the rate divided by the rate of the plain slices. The printed ratios
-are the geometric mean over the servers, the lowest ratio, and the highest ratio.
+counted slices, it also prints the ratio of their rate to the rate of the plain slices: the
+geometric mean over the servers, the lowest ratio, and the highest ratio.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from runner.store import SLICES, RunFolder
 
 @dataclass(frozen=True)
 class Beside:
-    """The rate of a session's slices of one kind, divided by the rate of the plain slices."""
+    """The rate of a session's recorded or counted slices, divided by that of its plain slices."""
 
     mean: float
     """Geometric mean over the servers."""
@@ -40,7 +40,7 @@ def beside(slices: pd.DataFrame, kind: Kind) -> Beside:
     """Return the rate of the slices of a kind, relative to the plain slices of the same server.
 
     `slices` is the table of one session's slices, with the columns `trial_id`, `session`, `place`
-    and `rps`. If a server has several slices of a kind, the geometric mean of their rates counts.
+    and `rps`. If a server has several slices of a kind, the geometric mean of their rates is used.
     """
     kinds = [kind_of(*each) for each in zip(slices["session"], slices["place"], strict=True)]
     logs = np.log(slices["rps"]).groupby([slices["trial_id"], pd.Series(kinds, slices.index)])
@@ -51,9 +51,9 @@ def beside(slices: pd.DataFrame, kind: Kind) -> Beside:
 
 
 def seconds(records: Sequence[Mapping[str, Any]]) -> float:
-    """Return the time between the start of a session's first trial and the end of the last trial.
+    """Return the duration of a session in seconds.
 
-    The time is in seconds.
+    The session begins with the start of its first trial, and ends with the end of its last trial.
     """
     begun = min(datetime.fromisoformat(each["started_at"]) for each in records)
     ended = max(datetime.fromisoformat(each["ended_at"]) for each in records)

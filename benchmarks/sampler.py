@@ -71,9 +71,9 @@ while True:
 class Kind:
     """One row of the printed table: what is sampled in addition to the host and the sampler.
 
-    This can be a server, a generator and a database, which are called subjects. `processes`
-    contains each subject with its number of processes. `grouped` is True if each subject runs in a
-    control group, and `stats` is True if the server's /stats is polled.
+    `processes` contains each further subject (server, generator or database) with its number of
+    processes. `grouped` is True if each of these subjects runs in a control group, and `stats` is
+    True if the server's /stats is polled.
     """
 
     title: str
@@ -152,10 +152,10 @@ def _measure(
 def _stand_in(
     processes: int, grouped: bool, folder: Path, book: Ledger
 ) -> Iterator[tuple[int, int]]:
-    """Start a stand-in for a server with this number of processes; yield its pid and its port.
+    """Start a stand-in for a subject, and yield the stand-in's pid and port.
 
-    If the stand-in is a single process, this process has THREADS threads. `grouped` is True if the
-    stand-in runs in a control group.
+    The stand-in has the given number of processes. A single process has THREADS threads. `grouped`
+    is True if the stand-in runs in a control group.
     """
     argv = [
         sys.executable,

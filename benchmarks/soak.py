@@ -83,7 +83,10 @@ def main() -> int:
 
 
 def watch(runner: subprocess.Popen[str]) -> Sequence[Seen]:
-    """Read the runner's resident memory once a second until it ends; return all readings."""
+    """Read the runner's resident memory once a second until the runner ends.
+
+    Return all readings.
+    """
     found = []
     while runner.poll() is None:
         try:

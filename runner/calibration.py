@@ -42,9 +42,9 @@ class Ceiling:
 
     @property
     def known(self) -> bool:
-        """True if the generator was the limit, and at least FEWEST_OF_A_CEILING trials were made.
+        """True if the generator was the limit in enough trials (FEWEST_OF_A_CEILING).
 
-        Otherwise the generator may be able to exceed the ceiling.
+        If this is False, the generator may be able to exceed the ceiling.
         """
         return self.verdict == Limit.GENERATOR.verdict and self.trials >= FEWEST_OF_A_CEILING
 
@@ -71,10 +71,10 @@ class Calibration:
         return {**asdict(self), "ceilings": ceilings}
 
     def valid_for(self, machine: Machine, tools: Mapping[str, str], generator_cpus: int) -> bool:
-        """Return whether the calibration was made on this machine, with these tools and CPUs.
+        """Return True if the calibration applies to this machine, with these tools and CPUs.
 
-        The versions of the tools and the number of the generator's CPUs must be the same as during
-        the calibration. A tool that the calibration does not contain is not compared.
+        The machine, the versions of the tools, and the number of the generator's CPUs must be those
+        of the calibration. A tool that the calibration does not contain is not compared.
         """
         same_tools = all(
             self.tools.get(name, version) == version for name, version in tools.items()
@@ -89,14 +89,14 @@ class Calibration:
         """Return the ceiling that applies to a cell.
 
         Only ceilings for the cell's tool, load model and mode are considered. They were measured
-        with only a few numbers of connections. So take the ceiling whose number of connections is
-        nearest below the cell's number, and the ceiling whose number is nearest above. A ceiling
-        with exactly the cell's number counts as both. Return the ceiling with the higher rate of
-        the two. If there is a ceiling on one side only, return this ceiling.
+        with a few numbers of connections, so the cell's number may lie between two of them. Of
+        these two ceilings, return the one with the higher rate. If there is a ceiling with exactly
+        the cell's number, or if all ceilings have higher or all have lower numbers, return the
+        nearest ceiling.
 
         Return None if there is no ceiling, or if the cell's number of connections is unknown. Also
-        return None if one of the two ceilings is not `known`, because the generator may then be
-        able to exceed the measured rate.
+        return None if a ceiling that is used in this way is not `known`, because the generator may
+        then be able to exceed the measured rate.
         """
         kind = attrgetter("tool", "load_model", "mode")
         alike = sorted(
@@ -113,9 +113,9 @@ FILES = ("calibration.json", "calibration-hosts.json")
 
 
 def save_calibration(calibration: Calibration, *, of_hosts: bool = False) -> None:
-    """Store the calibration of this machine or, with `of_hosts`, the calibration of several hosts.
+    """Store a calibration, and replace the one that was stored before.
 
-    The calibration that was stored before is replaced.
+    There are two files: one for this machine, and one for several hosts (`of_hosts`).
     """
     write_json(data_folder() / FILES[of_hosts], calibration.as_json())
 

@@ -36,7 +36,7 @@ app = typer.Typer(
 )
 
 SIGNALLED = 128
-"""If a signal ends a program, the exit code is this number plus the number of the signal."""
+"""The exit code of a program that a signal ended is this number plus the signal's number."""
 DISTRIBUTION = "web-bench-lab"
 """Name of the installed package."""
 FORWARDED = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -145,12 +145,12 @@ def _report(error: Exception) -> NoReturn:
 def main() -> None:
     """Run the command line; print an error as one sentence, and never as a traceback.
 
-    If the locale is not UTF-8, restart in Python's UTF-8 mode. Otherwise paths with letters that
+    If the locale is not UTF-8, restart in Python's UTF-8 mode. Without it, paths with letters that
     the locale lacks could not be opened.
 
-    After a signal, end with the signal's exit code, even if the exception that the signal raised is
-    lost. For example, if the signal arrives while a C library reads a font through a Python file
-    object, the library replaces the exception by an error of its own.
+    After a signal, end with the signal's exit code, even if the exception that the signal raised
+    got lost. A C library loses the exception if, for example, the signal arrives while the library
+    reads a font through a Python file object. The library then raises an error of its own.
     """
     if sys.getfilesystemencoding() != "utf-8":
         os.environ["PYTHONUTF8"] = "1"  # instruments and kernels of notebooks inherit the variable

@@ -29,7 +29,7 @@ ROWS = {
     "thresholds": "trial and threshold of an imported file's script",
     "metrics": "trial and metric of an imported file; metrics of HTTP requests are left out",
 }
-"""The thing that one row describes, for each table; `markdown` writes `One row per` before it."""
+"""For each table, words for what one row describes, which follow `One row per` in docs/data.md."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def schema_of(table: str) -> pa.Schema:
 
 
 def markdown() -> str:
-    """Return the Markdown of all tables for docs/data.md."""
+    """Return a list of the columns of each table, as Markdown for docs/data.md."""
     parts = []
     for table, row in ROWS.items():
         head = (

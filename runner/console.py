@@ -39,7 +39,7 @@ if not out.is_terminal:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print a table; colour each cell whose text is the name of a level, such as `warning`."""
+    """Print a table. Colour each cell whose text is the name of a level, such as `warning`."""
     shown = Table(
         title=escape(title), title_justify="left", box=rich.box.SIMPLE_HEAD, pad_edge=False
     )
@@ -51,7 +51,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> 
 
 
 def frame(title: str, texts: Any) -> None:
-    """Print a pandas table of texts; if it is empty, say on stderr that no trial has a result."""
+    """Print a pandas table of texts. If it is empty, say on stderr that no trial has a result."""
     if texts.empty:
         note(f"{title}: there is nothing to show, because no trial has a result.")
     else:
@@ -90,9 +90,8 @@ def rate_words(metrics: Mapping[str, Any], *, is_open: bool) -> Iterator[str]:
 def time_words(metrics: Mapping[str, Any]) -> Iterator[str]:
     """Yield texts with the median, p95 and p99 of a trial's response times.
 
-    If the trial has too few requests for p95 or p99, this percentile is left out. If p99 is left
-    out, the highest percentile for which the trial has enough requests is added, unless it is
-    already shown.
+    p95 and p99 are left out if the trial has too few requests for them. In place of p99, the
+    highest percentile for which the trial has enough requests is then shown.
     """
     carried = carried_percent(metrics["requests"]) or 0
     columns: dict[float, str] = {50: "latency_p50_ms"}
@@ -158,7 +157,7 @@ class SetupProgress(Progress):
 
 
 class TrialProgress(Progress):
-    """Live progress of a run. Without a terminal, one line per trial is printed instead."""
+    """Live progress of a run. Without a terminal, a line is printed after each trial."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -181,7 +180,7 @@ class TrialProgress(Progress):
     say = staticmethod(note)  # lines are printed above the progress display
 
     def plan(self, trials: Sequence[Trial]) -> None:
-        """Show the progress of these planned trials, of which none has ended yet."""
+        """Begin to show the progress of these planned trials."""
         self._clock = TimeLeft(trials)
         self._total = len(trials)
         self._passed = 0
@@ -197,7 +196,10 @@ class TrialProgress(Progress):
         self._show(what=escape(f"{self._what} {text}".strip()))
 
     def end(self, trial: Trial, record: TrialRecord) -> None:
-        """Count the trial. Print its result if it is not sealed, or if there is no live display."""
+        """Count the trial as ended, and print its result.
+
+        With a live display, print nothing about a sealed trial.
+        """
         self._clock.end([trial])
         self._passed += 1
         self._show(advance=1)
@@ -218,7 +220,7 @@ class TrialProgress(Progress):
         self.say(f"{place}: {said}; {self._left()}")
 
     def skip(self, trials: Sequence[Trial]) -> None:
-        """Count trials that are no longer needed."""
+        """Count trials that are no longer needed, as if they had ended."""
         self._clock.skip(trials)
         self._passed += len(trials)
         self._show(advance=len(trials))

@@ -1,9 +1,8 @@
 """Convert cells and loads to flat columns for the disk, and back.
 
 trial.json, run.json and the tables contain these columns, so that other programs can read them.
-Columns that a load does not need are empty. In the lab's code, a load is not described by columns
-but by a shape (`runner/shapes.py`). `Cell` and `Load` use this module when they are stored and
-read.
+Columns that a load does not need are empty. The lab's code describes a load by a shape instead
+(`runner/shapes.py`). `Cell` and `Load` use this module when they are stored and read.
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ class LoadColumns:
 def columns_of_shape(shape: Shape, tool: Tool) -> dict[str, Any]:
     """Return the columns that describe a shape: names of fields of CellColumns, and their values.
 
-    The shape does not need the other columns, which stay empty.
+    Columns that the shape does not need are left out.
     """
     users: dict[str, Any] = {users_column(tool, shape.load_model): shape.users}
     match shape:
@@ -160,7 +159,7 @@ def shape_of(columns: CellColumns) -> Shape:
 def columns_of_form(form: Form, slices: int | None) -> dict[str, Any]:
     """Return the columns that describe a form: names of fields of LoadColumns, and their values.
 
-    The form does not need the other columns, which stay empty.
+    Columns that the form does not need are left out.
     """
     length_column = "duration_s" if slices is None else "slice_s"
     match form:

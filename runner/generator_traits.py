@@ -22,8 +22,8 @@ more. Without this lead, these delays would be part of the load's response times
 GENERATOR_LATE_S = 0.01
 """A request of an open load is late if it begins at least this many seconds after it was due.
 
-A generator ends a load by a timer of its own. This timer may also be late by up to this time. The
-largest observed delay of such a timer was 1.5 ms, when k6 sent 2,000 requests/s.
+The timer with which a generator ends a load may be late by as much. The largest observed delay of
+such a timer was 1.5 ms, when k6 sent 2,000 requests/s.
 """
 
 
@@ -41,13 +41,14 @@ class Traits:
     raw_files: tuple[str, ...]
     """Base names of the raw files that the generator leaves for each load.
 
-    One file contains a summary. If `keeps_requests` is True, another file contains the requests.
+    One of the files contains a summary. If `keeps_requests` is True, the other contains the
+    requests.
     """
     says_connecting: bool = True
     """True if the generator's raw file says which requests opened a connection.
 
-    For any other generator, the number of connections that were accepted during the load shows
-    whether the generator kept its connections open.
+    If this is False, the number of connections that were accepted during the load shows whether the
+    generator kept its connections open.
     """
     says_statuses: bool = False
     """True if the generator's summary contains the number of answers with each status.
@@ -60,7 +61,7 @@ class Traits:
     Such a generator is needed only for the workloads that name it.
     """
     most_rps: float = math.inf
-    """Up to this rate of an open load, the generator begins requests one by one, not in bursts."""
+    """Highest rate of an open load at which the generator does not begin requests in bursts."""
     runs_scripts: bool = False
     """True if the generator runs scripts.
 
@@ -70,7 +71,7 @@ class Traits:
     keeps_connections_by_itself: bool = True
     """True if the generator keeps its connections open by default.
 
-    Then the description of a load mentions the mode only if the mode is not `keepalive`.
+    If this is True, the description of a load mentions the mode only if it is not `keepalive`.
     """
     whole_seconds: bool = False
     """True if a load must last whole seconds, unless it is divided into slices."""
@@ -111,7 +112,7 @@ TRAITS: dict[str, Traits] = {
         runs_on_hosts=False,
         lead_s=LEAD_S,
         # vegeta begins no request after the duration on its command line, even if requests are
-        # late. So the lab makes this duration longer than the load by this time.
+        # late. So the lab makes this duration longer than the load by `late_s`.
         late_s=GENERATOR_LATE_S,
     ),
     "oha": Traits(
@@ -137,19 +138,21 @@ _UNKNOWN = Traits("vus", keeps_requests=True, raw_files=())
 
 
 def is_sized_by_connections(tool: object) -> bool:
-    """Return whether a generator's closed loads are sized by connections instead of users."""
+    """Return True if the size of a generator's closed loads is a number of connections.
+
+    The size for any other generator is a number of virtual users.
+    """
     return traits_of(tool).size_column == "connections"
 
 
 def users_column(tool: object, load_model: str) -> SizeColumn:
     """Return the column of the table of trials that holds the number of a load's users.
 
-    For an open load, this number is not the size of the load, but the highest number of users that
-    may run.
+    For an open load, the number of users is an upper limit, and not the size of the load.
     """
     return traits_of(tool).size_column if load_model == "closed" else "vus"
 
 
 def traits_of(tool: object) -> Traits:
-    """Return the traits of a generator; if the lab does not drive it, return default traits."""
+    """Return the traits of a generator, or default traits if the lab does not drive it."""
     return TRAITS.get(str(tool), _UNKNOWN)

@@ -22,9 +22,9 @@ The lab's own requests have short answers.
 _END = b"\r\n\r\n"
 _STATUS_LINE = re.compile(r"HTTP/1\.([0-9]) ([0-9]{3})(?![0-9])")
 _FOLD = re.compile(r"\r\n[ \t]+")
-"""The line break in a header value that continues on the next line.
+"""Pattern of a line break inside a header value, which is read as a space.
 
-It is read as a space (RFC 9112, section 5.2).
+RFC 9112, section 5.2, calls it obsolete line folding.
 """
 _FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\0\r\n]*?)[ \t]*")
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]+")
@@ -35,7 +35,7 @@ class Response:
     """One response: its status, headers and body, and whether the connection stays open."""
 
     status: int
-    headers: Mapping[str, str]  # names in lower case; if a name has several lines, the last counts
+    headers: Mapping[str, str]  # by name in lower case, each with the value of its last line
     kept: bool  # True if the server keeps the connection open after the response
     length: int | None  # length of the body in bytes; None if the header does not give it
     chunked: bool
@@ -73,7 +73,9 @@ def parse_head(text: bytes) -> Response:
 
 
 def _headers(lines: Sequence[str]) -> dict[str, str]:
-    """Parse header lines; if a name has several lines, the last line counts.
+    """Return the values of header lines by name, in lower case.
+
+    If several lines have the same name, return the value of the last line.
 
     Raise ValueError for an invalid line, and for two different values of Content-Length.
     """
@@ -106,15 +108,15 @@ class ResponseReader:
         self._at = 0  # index in `pending` at which the size of the next chunk begins
 
     def feed(self, received: bytes) -> None:
-        """Accept received bytes; empty bytes mean the end of the connection."""
+        """Accept received bytes. Empty bytes mean that the connection has ended."""
         self.pending += received
         self._ended = not received
 
     def take(self, *, head_only: bool = False, interim: bool = False) -> Response | None:
-        """Return the next response; None if it is incomplete.
+        """Return the next response, or None if it is incomplete.
 
-        With `head_only`, read no body. An answer to HEAD must be read in this way, because it has
-        no body. A response with a status below 200 announces another response, and is skipped
+        If `head_only` is True, read no body. An answer to HEAD must be read in this way, because it
+        has no body. A response with a status below 200 precedes the real response. It is skipped
         unless `interim` is True. Raise ConnectionResetError if the connection ended before the end
         of the response, and ValueError for bytes that are not HTTP.
         """
@@ -141,7 +143,7 @@ class ResponseReader:
         return replace(found, body=body)
 
     def _body(self, head: Response) -> bytes | None:
-        """Return the body if it is complete, otherwise None.
+        """Return the body of the response `head`, or None if the body is incomplete.
 
         A body in chunks is complete when the trailer fields and the blank line after the last chunk
         have arrived.

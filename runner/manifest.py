@@ -50,7 +50,7 @@ class Condition(StrEnum):
     COMPILER = "compiler"
     BINARY = "binary"  # a server's binary; `Difference.what` is the server's name
     IMAGE = "image"  # an image; `Difference.what` is the server's name, or THE_DATABASE
-    PROGRAM = "program"  # a server's binary or image, and its variables; `what` is its name
+    PROGRAM = "program"  # a server's binary or image, and its variables; `what` is the server
     INPUT = "input"  # a source file of the campaign; `Difference.what` is the file's name
 
 
@@ -125,7 +125,7 @@ class Facts(BaseModel):
 
     @classmethod
     def _may_be_null(cls, name: str) -> bool:
-        """Return whether null is a proper value of the field."""
+        """Return True if null is a value of the field, and does not stand for a missing field."""
         field = cls.model_fields.get(name)
         return field is None or field.default is None
 
@@ -135,7 +135,7 @@ class Facts(BaseModel):
         return cls.model_validate(facts)
 
     def says(self, name: str) -> bool:
-        """Return whether the file contains the field, so that its value is not just the default."""
+        """Return True if the file contains the field, and False if its value is the default."""
         return name in self.model_fields_set
 
     def as_json(self) -> dict[str, Any]:
@@ -185,8 +185,8 @@ class Machine(Facts):
     def fingerprint(self) -> str:
         """12 hexadecimal digits of a SHA-256 over the facts on which measured numbers depend.
 
-        Two machines count as the same machine only if all of these facts are equal. An unknown fact
-        is included as null.
+        Machines with the same fingerprint count as the same machine. An unknown fact is included as
+        null.
         """
         known = {name: getattr(self, name) for name in MACHINE_FACTS}
         known["memory_gib"] = self.memory_gib
@@ -237,13 +237,13 @@ class PlacementOfRun(Facts):
         return place.model_copy(update={"hosts": placement.hosts}) if placement.hosts else place
 
     def cpus_of(self, subject: str) -> tuple[int, ...]:
-        """Return the CPUs of `server`, `generator` or `database`; empty for any other subject."""
+        """Return the CPUs of `server`, `generator` or `database`, or () for any other subject."""
         known = {"server": self.server, "generator": self.generator, "database": self.database}
         return known.get(subject, ())
 
 
 class DatabaseOfRun(Facts):
-    """The database: its version, its image (None if it ran as processes), and its settings."""
+    """The database: its version, image and settings. The image is None if it ran as processes."""
 
     version: str | None = None
     image: str | None = None
@@ -307,7 +307,7 @@ class CampaignOfRun(Facts):
 
     @property
     def apis(self) -> tuple[ApiOfRun, ...]:
-        """The user's APIs. The file contains one API as an object, and several APIs as a list."""
+        """The user's APIs. In the file, a single API may be an object, but several are a list."""
         if self.own is None:
             return ()
         return self.own if isinstance(self.own, tuple) else (self.own,)
@@ -376,7 +376,7 @@ class Manifest(Facts):
     artifacts: dict[str, str] = Field(default_factory=dict)
     """SHA-256 of each server's binary."""
     compilers: dict[str, str] = Field(default_factory=dict)
-    """Name and version of the compiler of each server's binary; unknown compilers are left out."""
+    """Name and version of the compiler of each server's binary, if the compiler is known."""
     inputs: dict[str, str] = Field(default_factory=dict)
     """SHA-256 of each source file of the campaign."""
     claims_sha256: str | None = None
@@ -398,18 +398,18 @@ class Manifest(Facts):
     def idle_cpus(self) -> str:
         """State of idle CPUs.
 
-        If the manifest does not contain the state, an early version of the lab made the run. Then
-        the state was always `system`.
+        If the manifest does not contain the state, the state was `system`, because the version of
+        the lab that made the run knew no other state.
         """
         return self.idle or "system"
 
     @property
     def day(self) -> str:
-        """The day on which the run began, in the form 2026-11-26; empty if the day is unknown."""
+        """The day on which the run began, such as 2026-11-26. Empty if the day is unknown."""
         return (self.started_at or "")[:10]
 
     def program_of(self, server: str) -> str | None:
-        """Return the SHA-256 of a server's binary or, if it is unknown, the digest of its image.
+        """Return the SHA-256 of a server's binary, or else the digest of the server's image.
 
         Return None if both are unknown.
         """
@@ -418,8 +418,8 @@ class Manifest(Facts):
     def differences_from(self, other: Manifest) -> tuple[Difference, ...]:
         """Return the conditions that differ between this run and `other`, and may affect numbers.
 
-        No other function decides whether two runs were made under the same conditions. The caller
-        picks the kinds of differences that matter to its question.
+        All code that compares runs calls this function, and ignores the kinds of differences that
+        do not matter to it.
 
         The compared conditions are the machine and the hosts, the engine, the state of idle CPUs,
         the placement of CPUs, the sampling rate, the requests to a user's API, the versions of
@@ -427,8 +427,8 @@ class Manifest(Facts):
         binaries and images, and the campaign's source files. A compiler is compared only if the
         manifests of both runs contain it.
 
-        Not compared are names, dates, seeds, plans, Python packages, warnings, and facts of a
-        machine on which no number depends.
+        These are not compared: names, dates, seeds, plans, Python packages, warnings, and facts of
+        a machine on which no number depends.
         """
         here = dict(self._conditions())
         there = dict(other._conditions())
@@ -442,7 +442,7 @@ class Manifest(Facts):
     def _conditions(self) -> Iterator[tuple[tuple[Condition, str], Value]]:
         """Yield the kind and the name of each condition, with the condition's value.
 
-        Differences are later reported to readers in the same order.
+        The order of the conditions is the order in which readers see differences.
         """
         for name, value in self.machine.conditions():
             yield (Condition.MACHINE, name), value

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 NO_EXIT_CODE = 256
 """Recorded as the exit code of a server that has ended but is not the lab's child process.
 
-The lab cannot learn the exit code of such a server. No program can end with this value.
+The lab cannot learn the real exit code of such a server. No real exit code is this number.
 """
 
 PROBE_HZ = 40.0
@@ -27,7 +27,7 @@ PROBE_COLUMNS = ("scheduled_ns", "sent_ns", "received_ns", "status", "opened")
 
 
 def ended(code: int) -> str:
-    """Return the part of a sentence that says with which exit code a server has ended."""
+    """Return the end of a sentence about a server: `ended`, or `ended with exit code 1`."""
     return "ended" if code == NO_EXIT_CODE else f"ended with exit code {code}"
 
 
@@ -39,7 +39,7 @@ class Placement:
 
     If the lab chooses the CPUs, and there are at least two CPUs, server and generator share no CPU.
     If there are too few CPUs for the database, the database shares the generator's CPUs. If the lab
-    did not start the server, `server` contains the CPUs on which the server's process may run, and
+    did not start the server, `server` contains the CPUs on which the server's process may run. It
     is empty if this process was not found.
     """
 
@@ -47,7 +47,7 @@ class Placement:
     generator: tuple[int, ...]
     database: tuple[int, ...] = ()
     hosts: tuple[str, ...] = ()
-    """Machine ids of server, generator and database; empty if all run on this machine."""
+    """Ids of the machines of server, generator and database. Empty if all run on this machine."""
 
     def _named(self, role: int) -> set[tuple[str, int]]:
         """Return the CPUs of a role, each as (machine id, number of the CPU).
@@ -76,13 +76,13 @@ class Placement:
 
 @dataclass(frozen=True)
 class Quota:
-    """A server's CPU quota, if somebody else than the lab has set it.
+    """A server's CPU quota that was not set by the lab.
 
     Such a quota is set on the server's control group, or on a group above this group.
     """
 
-    cores: float | None = None  # the lowest quota that was found; None if no quota was found
-    known: bool = True  # False if a group could not be read, so that it may have a lower quota
+    cores: float | None = None  # the lowest quota of these groups; None if there is no quota
+    known: bool = True  # False if a group could not be read, so that its quota may be lower
     shared: bool = False  # True if one of the server's quotas also applies to the lab itself
 
 
@@ -122,7 +122,7 @@ class Spent:
         return Spent(*(getattr(self, name) - getattr(before, name) for name in names))
 
     def plus(self, other: Spent) -> Spent:
-        """Return the sum of these and the other resources."""
+        """Return the sum of these resources and those of `other`."""
         names = [each.name for each in fields(self)]
         return Spent(*(getattr(self, name) + getattr(other, name) for name in names))
 
@@ -202,7 +202,7 @@ class Between:
     0 if it was not measured.
     """
     silent_ns: int = 0
-    """Longest time during the load without a sign of life from a host; 0 if it was not measured."""
+    """Longest time without a sign of life from a host during the load. 0 if not measured."""
 
     def share(self, seconds: float) -> float:
         """Return the load's rate as a share of the rate `transfer_bytes_s`.
@@ -231,7 +231,7 @@ class Loaded:
 
 @dataclass(frozen=True, kw_only=True)
 class Generated(Loaded):
-    """What one generator did for its part of a load: command, environment, exit code and times."""
+    """Command, environment, exit code and times of one generator, which sent a part of a load."""
 
     argv: tuple[str, ...]
     generator_env: tuple[tuple[str, str], ...]
@@ -239,12 +239,12 @@ class Generated(Loaded):
 
 @dataclass(frozen=True, kw_only=True)
 class Part(Generated):
-    """What the second or a later generator did for its part of a load."""
+    """The part of a load that the second or a later generator sent."""
 
     number: int  # number of the generator, from 2
 
     def behind_ns(self, first: Generated) -> int:
-        """Return the time in ns by which this generator's wall clock is behind that of `first`."""
+        """Return how many ns the wall clock of this generator's host is behind that of `first`."""
         mono = self.load_started_mono_ns - first.load_started_mono_ns
         return mono - (self.load_started_wall_ns - first.load_started_wall_ns)
 
@@ -296,7 +296,7 @@ class Measurement(LoadFacts):
     server_exit: int | None
     server_image: str | None = None
     server_sha256: str | None = None
-    died: int | None = None  # exit code of a server that ended under load; None if it did not end
+    died: int | None = None  # exit code of a server that ended under load; None if none ended
     generator_ceiling_rps: float | None = None
     """Highest rate of the generator on this machine; None if no calibration contains this rate."""
     host_cpus: int | None = None
@@ -315,8 +315,8 @@ class Measurement(LoadFacts):
     probe_hz: float = PROBE_HZ
     """Rate of the probe, in requests per second.
 
-    0 if the probe did not run. The probe does not run if, at the highest rate that does not disturb
-    the server, the probe would send too few requests for a median.
+    0 if the probe did not run. It does not run if the highest rate that does not disturb the server
+    is so low that the probe would get too few answers for a median.
     """
     users: int | None = None
     """Number of virtual users that was chosen after the warm-up.
@@ -324,7 +324,7 @@ class Measurement(LoadFacts):
     None if the load itself names the number.
     """
     quota: Quota | None = None
-    """The CPU quota of the server, if somebody else than the lab has set a quota.
+    """The server's CPU quota that was not set by the lab.
 
     None in older runs, which did not record the quota.
     """
@@ -335,10 +335,11 @@ class Measurement(LoadFacts):
     edges_continued: bool = False
     """How the digest divides the CPU time between two samples if a load begins or ends in between.
 
-    If True, the CPU use outside the load is assumed to continue until the load begins, and again
-    after the load has ended. The rest of the CPU time between the two samples belongs to the load.
-    False in older runs, for which the CPU time is interpolated linearly between the two samples. If
-    a load used a whole core, 17 ms of its CPU time were then missing on average.
+    If True, the digest assumes that the CPU use before the load continues until the load begins,
+    and that the CPU use after the load begins when the load ends. The rest of the CPU time between
+    the two samples belongs to the load. If False, as in older runs, the CPU time is interpolated
+    linearly between the two samples. Then 17 ms of the CPU time of a load that used a whole core
+    were missing on average.
     """
 
     @property
@@ -348,7 +349,7 @@ class Measurement(LoadFacts):
 
     @property
     def loads(self) -> tuple[Measurement, ...]:
-        """Each slice as a separate measurement; without slices, the measurement itself."""
+        """Each slice as a separate measurement, or the measurement itself if it has no slices."""
         if not self.slices:
             return (self,)
         names = [each.name for each in fields(LoadFacts)]

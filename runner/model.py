@@ -1,6 +1,6 @@
 """The vocabulary of the lab: frozen, validated records that all parts of the lab share.
 
-Of the lab's other modules, this module imports only the modules that define a load.
+This module imports no other modules of the lab but those that define a load.
 """
 
 from __future__ import annotations
@@ -30,15 +30,14 @@ STATS_COLUMNS = (
 )
 """Columns of resources.parquet that contain values of /stats.
 
-The columns are named after the keys of the answer. For example, the column `requests` contains the
-value of the key `requests`, and `pool_size` contains the value of the key `size` in the object
-`pool`.
+The columns are named after the keys of the server's answer. For example, the column `requests`
+contains the value of the key `requests`, and the column `pool_size` contains the value of the key
+`size` in the object `pool`.
 """
 OTHER_ENDPOINTS = "(all other endpoints)"
-"""Name of the row of the table of endpoints that sums up the rarest endpoints of a trial.
+"""Name of a row in the table of endpoints, which sums up the rarest endpoints of a trial.
 
-The row exists only if the script requests too many endpoints. The rarest endpoints then have no
-rows of their own.
+The row exists only if the script requests too many endpoints to give each of them a row.
 """
 OWN_SCRIPT = "own"
 """Workload of a user's script, whose iterations may contain several requests and pauses."""
@@ -53,7 +52,7 @@ POSTGRES = (
 SCHEMA = 1  # version of the data format; 1 is the first version, of 2026-11
 
 JsonObject = dict[str, Any]
-"""A JSON object for whose keys the lab defines no type."""
+"""A JSON object whose keys and values the lab does not check."""
 
 Tier = Literal["realistic", "raw", "calibration"]
 """The kind of a server.
@@ -93,7 +92,7 @@ class CannotGoOnError(LabError):
 
 
 def check_name(kind: str, name: str) -> str:
-    """Return `name` if it is fit for file names, labels and URLs; raise LabError otherwise."""
+    """Return `name`; raise LabError if it is not fit for file names, labels and URLs."""
     if not _NAME.fullmatch(name):
         raise LabError(
             f"{kind} name {name!r} is not valid: use 1 to 40 lower-case letters, digits, '-' or "
@@ -103,7 +102,7 @@ def check_name(kind: str, name: str) -> str:
 
 
 def short_number(value: float) -> str:
-    """Return a number with three significant digits, or rounded to a whole number from 100 on.
+    """Return a number as a text with three significant digits, or without decimals from 100 on.
 
     Examples are 0.393, 5.69 and 1,970.
     """
@@ -113,9 +112,9 @@ def short_number(value: float) -> str:
 def setting_text(value: float) -> str:
     """Return the text of a number that a user has set, such as a rate: 0.5, 657.1, 12,500.
 
-    Whole numbers are exact. Other numbers are rounded to four significant digits, because a step of
-    a ramp may have a rate of 657.142857 requests/s. For NaN, which means that the number is
-    unknown, and for infinity, return `–`.
+    Whole numbers are exact. Other numbers are rounded to four significant digits, or to whole
+    numbers from 1,000 on, because a step of a ramp may have a rate of 657.142857 requests/s. Return
+    `–` for infinity, and for NaN, which means that the number is unknown.
     """
     if not math.isfinite(value):
         return "–"
@@ -130,19 +129,19 @@ With the kernel's default period of 0.1 s, a server that has used up its quota w
 of milliseconds until the next period begins.
 """
 REQUESTS_BEYOND = 100
-"""A percentile is drawn or printed only if at least this many requests lie beyond it.
+"""A percentile is drawn or printed only if at least this many requests are slower than it.
 
-The number of requests beyond a percentile is binomial. If 100 requests are expected there, the
+The number of requests that are slower than a percentile is binomial. If 100 are expected, the
 relative standard error of their number is 1/sqrt(100) = 10 %.
 """
 
 
 def carried_percent(requests: float) -> float | None:
-    """Return the highest percentile above which at least REQUESTS_BEYOND requests lie.
+    """Return the highest percentile that at least REQUESTS_BEYOND response times exceed.
 
-    `requests` is the number of all requests. The percentile is rounded down: to a whole number up
-    to 99, to one decimal up to 99.9, and to two decimals above 99.9. Return None if fewer than
-    REQUESTS_BEYOND requests lie above the median.
+    `requests` is the number of all requests. The percentile is rounded down: below 99 to a whole
+    number, below 99.9 to one decimal, and from 99.9 on to two decimals. Return None if fewer than
+    REQUESTS_BEYOND requests are slower than the median.
     """
     if not requests >= 2 * REQUESTS_BEYOND:
         return None
@@ -169,7 +168,7 @@ class Server:
     tier: Tier
     implements: tuple[str, ...]
     deviations: tuple[str, ...] = ()
-    """Checks of the contract that the server fails because of its framework; `notes` says why."""
+    """Checks of the contract that the server fails because of its framework (see `notes`)."""
     build_needs: tuple[str, ...] = ()
     """Programs that must be on PATH to build the server on the host."""
     build_command: tuple[str, ...] = ()
@@ -212,7 +211,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Workload:
-    """A way to load a server: a tool, a script, a request, and what a server must implement."""
+    """What a load sends to a server and by which tool, and what the server must implement."""
 
     name: str
     title: str
@@ -245,8 +244,8 @@ class Workload:
 class Cell:
     """A server under a load.
 
-    If a cell has `slices`, it is one server's part of a session. Then the iterations and durations
-    in `shape` are sums over all slices of the cell.
+    If `slices` is not None, the cell belongs to a session. Then the iterations and durations in
+    `shape` are sums over all slices of the cell.
 
     On disk, a cell is a flat record (see `columns`), which pydantic reads.
     """
@@ -263,9 +262,9 @@ class Cell:
     pool_size: int | None = None
     warmup_s: float = 1.0
     share: float = 1.0
-    """A quota limits the server to this share of its CPUs' time; 1.0 means that it has no quota."""
+    """Share of its CPUs' time to which a quota limits the server. 1.0 means no quota."""
     database_share: float = 1.0
-    """A quota limits the database to this share of its CPUs' time, as `share` limits the server."""
+    """Share of its CPUs' time to which a quota limits the database. 1.0 means no quota."""
     idle: Idle = "polling"
     """Requested state of idle CPUs."""
     slices: int | None = None
@@ -325,7 +324,7 @@ class Cell:
         return "-".join(part for part in parts if part is not None)
 
     def slice(self, number: int) -> Cell:
-        """Return the cell of a slice (numbered from 1), or the cell itself if it has no slices."""
+        """Return the cell of slice `number` (from 1), or the cell itself if it has no slices."""
         if self.slices is None:
             return self
         return replace(self, slices=None, shape=self.shape.slice(number, self.slices))
@@ -336,7 +335,7 @@ class Cell:
 
     @property
     def is_open(self) -> bool:
-        """True if requests begin at planned times, even if earlier requests are unanswered."""
+        """True if the load is open: requests begin at planned times, and wait for no answers."""
         return self.load_model == "open"
 
     @property
@@ -369,8 +368,8 @@ class Cell:
 
         None for a closed load, and for a step of a search before its rate is known.
 
-        Some generators begin no iteration after their time is over. For such a generator, the
-        window is longer than the load, so that iterations that are late can still begin.
+        Some generators begin no iteration after the time that the lab gives them. They get more
+        time than the load lasts (`late_s`), so that delayed iterations can still begin.
         """
         return self.offered_s + TRAITS[self.tool].late_s if self.rates_rps else None
 
@@ -384,15 +383,15 @@ class Cell:
 
     @property
     def to_begin(self) -> int:
-        """Number of iterations that an open load must begin; 0 for a closed load.
+        """Number of iterations that an open load must begin, or 0 for a closed load.
 
-        This includes the iterations of the lead: the `lead_s` seconds before the load.
+        The number includes the iterations of the lead: the `lead_s` seconds before the load.
         """
         return self.shape.to_begin(self.lead_s)
 
     @property
     def sockets(self) -> int:
-        """Number of connections that the load keeps open at the same time; 0 if not known yet."""
+        """Number of connections that the load keeps open at the same time. 0 if not known yet."""
         return self.shape.users or 0
 
     @property
@@ -406,7 +405,7 @@ _CELL_COLUMNS = tuple(each.name for each in fields(Cell) if each.name != "shape"
 
 @dataclass(frozen=True)
 class LoadPart:
-    """The part of a load that generator `number` of `count` sends; `number` begins at 1."""
+    """The part of a load that one of `count` generators sends: generator `number`, from 1."""
 
     number: int = 1
     count: int = 1
@@ -421,8 +420,8 @@ class LoadPart:
 
         If the users cannot be divided equally, each of the first generators gets one user more. k6
         divides the users in the same way, by its execution segments (lib/execution_segment.go).
-        Iterations are divided in proportion to users. k6 does the same, but its result may differ
-        by one iteration (lib/executor/shared_iterations.go).
+        Iterations are divided in proportion to users, as in k6, whose numbers may differ by one
+        iteration (lib/executor/shared_iterations.go).
         """
         if self.count == 1:
             return cell
@@ -448,7 +447,7 @@ class Trial:
     cell: Cell
     attempt: int = 1
     session: str | None = None
-    """Name of the trial's session, in which servers run side by side; None without a session."""
+    """Name of the trial's session, in which servers run side by side. None without a session."""
 
 
 @dataclass(frozen=True)
@@ -464,19 +463,19 @@ class Load:
     form: Form
     modes: tuple[Mode, ...] = ("keepalive",)
     users: tuple[int, ...] = ()
-    """Numbers of users. For each number, the plan contains a cell of each server.
+    """Numbers of users. The plan contains a cell for each server with each of these numbers.
 
     Empty for an open load whose warm-up decides the number of users.
     """
     size_column: SizeColumn = "vus"
-    """Column for the numbers of users: `vus` for virtual users, otherwise `connections`."""
+    """Column that holds `users`: `vus` for virtual users, and `connections` for connections."""
     pool_sizes: tuple[int, ...] = ()
     servers: tuple[str, ...] = ()
     """Servers of the campaign that get this load; empty if all servers get it."""
     shares: tuple[float, ...] = (1.0,)
-    """Shares of the CPUs' time to which a quota limits a server; 1.0 means that there is no quota.
+    """Shares of the CPUs' time to which a quota limits a server. 1.0 means that there is no quota.
 
-    For each of the shares, the plan contains a cell of each server.
+    The plan contains a cell for each server with each of the shares.
     """
     database_share: float = 1.0
     idle: tuple[Idle, ...] = ("polling",)
@@ -575,7 +574,7 @@ class UserApi:
     """
     probe_path: str  # path that the probe requests
     url: str | None = None
-    """URL of a server that already runs; None if the lab starts the server from `folder`."""
+    """URL of a server that already runs. None if the lab starts the server from `folder`."""
     address: str = "127.0.0.1"
     """IP address of the URL's host. The load can reach no other address."""
     port: int | None = None
@@ -585,7 +584,7 @@ class UserApi:
     None if the process is unknown.
     """
     folder: str | None = None  # folder of the server, relative to the lab's root
-    script: str | None = None  # the script among `files`; None for a plain GET
+    script: str | None = None  # name of the script, which `files` includes; None for a plain GET
     files: tuple[tuple[str, str], ...] = ()
     """Name and SHA-256 of the script and of each file that it imports or opens."""
     also: tuple[int, ...] = ()
@@ -614,8 +613,7 @@ class UserApi:
     commit: str | None = None
     """Id of the commit, if `folder` is a temporary checkout; None if `folder` is the user's own."""
     start: str | None = None
-    """Shell command that starts the server in `folder`, as a plain process that listens on $PORT.
-    """
+    """Shell command that starts the server in `folder` as a plain process, listening on $PORT."""
 
 
 @dataclass(frozen=True)
@@ -651,10 +649,10 @@ class Campaign:
     def scaled(self, factor: float) -> Campaign:
         """Return the campaign with iterations and durations multiplied by `factor` (> 0).
 
-        There are lower limits. At least one iteration per virtual user remains, in each slice if
-        there are slices. Durations are at least 0.2 s, or 1 s if virtual users send the load,
-        because k6 accepts no shorter duration. The steps of a ramp are at least 0.2 s long. Arrival
-        rates and the number of steps of a search do not change.
+        There are lower limits. At least one iteration per user remains. If a load has slices, at
+        least one iteration per user remains in each slice. Durations are at least 0.2 s, or 1 s if
+        virtual users send the load, because k6 accepts no shorter duration. The steps of a ramp are
+        at least 0.2 s long. Arrival rates and the number of steps of a search do not change.
         """
         if not 0 < factor < math.inf:
             raise LabError(f"--scale must be a number greater than 0, not {factor:g}.")
@@ -677,8 +675,8 @@ class Blame(StrEnum):
     REST = "rest"
     """A server was busy while another server of its session was loaded.
 
-    The trial is repeated, as for LAB. But such a server slows the other servers down, so in the
-    last attempt the whole session fails.
+    The trial is repeated, as for LAB. But if this happens in the last attempt, the whole session
+    fails, because such a server slows the other servers down.
     """
     MACHINE = "machine"
     """The machine disturbed the trial.

@@ -1,4 +1,4 @@
-"""The folders of the lab: where its own files are, and where it writes."""
+"""Find the folders of the lab: those with its own files, and those into which it writes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Places:
 
     @property
     def checkout(self) -> Path | None:
-        """The folder of the checkout; None without a checkout."""
+        """The folder of the checkout, or None if there is no checkout."""
         return self.project if is_checkout(self.project) else None
 
     @property
@@ -103,17 +103,17 @@ class Places:
 
 
 def is_checkout(folder: Path) -> bool:
-    """Return whether a folder is a checkout of the lab, with the lab's servers and notebooks."""
+    """Return True if a folder contains the lab's servers and notebooks, so it is a checkout."""
     return (folder / "servers" / "CONTRACT.md").is_file() and (folder / "notebooks").is_dir()
 
 
 def places() -> Places:
     """Return the folders for the current folder and environment.
 
-    If $BENCH_ROOT is set, the lab looks for a checkout only in $BENCH_ROOT. Otherwise the lab looks
-    in the current folder, and then in each folder above. If no checkout is found, use the checkout
-    that contains this code. If the code was installed from a wheel, no checkout contains it, and
-    the lab works without a checkout.
+    If $BENCH_ROOT is set, the lab looks for a checkout in $BENCH_ROOT. If it is not set, the lab
+    looks in the current folder, and then in each folder above. If no checkout is found there, the
+    lab uses the checkout that contains this code. If the code was installed from a wheel, no
+    checkout contains it, and the lab works without a checkout.
 
     The folder of the runs and the folder of the figures are the first of these pairs that applies:
 
@@ -149,9 +149,9 @@ def places() -> Places:
 def hide_from_git(folder: Path) -> None:
     """Let git ignore a folder that the lab makes by itself in a user's folder.
 
-    Write a file .gitignore into the folder. It makes git ignore everything in the folder, also
-    .gitignore itself; the caches of other tools have such a file, too. A folder that the user has
-    named, or that is in the lab's own checkout, is not changed.
+    Write a file .gitignore into the folder, as other tools do in their caches. This file makes git
+    ignore everything in the folder, including .gitignore itself. A folder that the user has named,
+    or that is in the lab's own checkout, is not changed.
     """
     ignored = folder / ".gitignore"
     if folder.name in {OUTSIDE_DATA, OUTSIDE_FIGURES} and not ignored.exists():
@@ -161,8 +161,8 @@ def hide_from_git(folder: Path) -> None:
 def keep_libraries_in_cache() -> None:
     """Let matplotlib and IPython keep their files in this user's cache, if there is no checkout.
 
-    Otherwise these libraries would make folders in the user's home. An environment variable that
-    the user has set is kept.
+    Without this, these libraries would make folders in the user's home. If the user has set one of
+    the environment variables in LIBRARIES, its value is kept.
     """
     if places().checkout is None:
         for variable, name in LIBRARIES.items():
@@ -176,8 +176,8 @@ def keep_libraries_in_cache() -> None:
 def user_cache() -> Path:
     """Return the lab's folder in the user's cache, which is $XDG_CACHE_HOME or ~/.cache.
 
-    Files in a cache can be made again. A relative path in the variable is ignored, as the XDG Base
-    Directory Specification 0.8 demands.
+    Files in a cache can be made again. A relative path in $XDG_CACHE_HOME is ignored, as the XDG
+    Base Directory Specification 0.8 demands.
     """
     chosen = Path(os.environ.get("XDG_CACHE_HOME") or "")
     folder = chosen if chosen.is_absolute() else Path.home() / ".cache"

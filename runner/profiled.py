@@ -1,4 +1,4 @@
-"""The slices of a profile: which slices are recorded, counted, or not observed at all.
+"""Define what perf does in each slice of a profile: record call stacks, count events, or nothing.
 
 A profile is a session of slices, or a timeline. A timeline is a load that is not divided into
 slices, and is recorded as a whole.
@@ -9,7 +9,7 @@ This module imports nothing from this project.
 from typing import Literal
 
 Kind = Literal["recorded", "plain", "counted"]
-"""In a `recorded` slice, perf records call stacks; in a `counted` slice, it counts events.
+"""In a `recorded` slice, perf records call stacks. In a `counted` slice, perf counts events.
 
 In a `plain` slice, perf does not run.
 """
@@ -26,11 +26,11 @@ loaded in the reverse order of the first place. So a steady drift over the pair 
 servers.
 
 Counted slices come first. At that time a server may still be warming up, but it already makes the
-same calls, so the counts are not affected. Plain slices show how much CPU time the profiling itself
-costs.
+same system calls as later, so their counts are not affected. Plain slices show how much CPU time
+the profiling itself costs.
 """
 WHOLE: tuple[Kind, ...] = ("recorded",)
-"""Kind of the only slice of a timeline, because a timeline counts as a single slice."""
+"""Kinds of the slices of a timeline, which is stored as a session with a single slice."""
 PLACES = len(KINDS)
 LONGEST_S = 1.0
 """A slice of a profile lasts at most this long, in seconds."""
@@ -43,9 +43,9 @@ longest duration, the timeline ends before the load would.
 """
 SLICED = "p-"
 TIMELINE = "t-"
-"""The names of a timeline's session and trials begin with this text.
+"""Beginning of the names of a timeline's session and trials.
 
-For a profile that is divided into slices, these names begin with SLICED instead.
+These names begin with SLICED if the profile is divided into slices.
 """
 KERNEL = "_[k]"
 """Suffix of the names of the kernel's functions in a stack, as is usual in flame graphs."""

@@ -17,8 +17,8 @@ def served_rps(
 ) -> Any:
     """Return the rate of all requests that a server answered with success, per second.
 
-    The probe's requests count like the generator's requests. For example, if a server answers 40
-    requests of the generator and 10 requests of the probe per second, its throughput is 50.
+    The rate includes the probe's requests. For example, if a server answers 40 requests of the
+    generator and 10 requests of the probe per second, its throughput is 50 requests/s.
     `requests` and `failed` count the generator's requests. The arguments are numbers, or columns of
     numbers.
     """
@@ -28,7 +28,7 @@ def served_rps(
 
 
 def served_rps_of(metrics: Mapping[str, Any]) -> float | None:
-    """Return `served_rps` for the metrics of a trial; None if the load has no duration.
+    """Return `served_rps` for the metrics of a trial, or None if the load's duration is 0.
 
     `metrics` contains values by the columns of trials.parquet.
     """
@@ -43,7 +43,7 @@ def served_rps_of(metrics: Mapping[str, Any]) -> float | None:
 
 
 def throughput_rps(metrics: Mapping[str, Any], *, is_open: bool) -> float | None:
-    """Return the rate that is shown for a load; None if the load has no duration.
+    """Return the rate that is shown for a load, or None if the load's duration is 0.
 
     For a closed load, return the server's throughput, which includes the probe's requests. For an
     open load, return the rate of the generator's successful requests alone, because this rate is

@@ -1,8 +1,8 @@
 """The shapes of a load, and the forms of a `[[load]]` from which the shapes are made.
 
-A load has one of four shapes: `Closed`, `ForTime`, `Steps` or `Search`. All four shapes have the
-same methods, so that other code need not distinguish them. `runner/flat.py` converts shapes to the
-columns of the tables, and back.
+A load has one of four shapes: `Closed`, `ForTime`, `Steps` or `Search`. All shapes have the same
+methods, so that the callers of these methods need not distinguish the shapes. `runner/flat.py`
+converts shapes to the columns of the tables, and back.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Idle = Literal["polling", "system"]
 
 
 def _portion(whole: int, number: int, count: int) -> int:
-    """Return portion `number` of `count` equal portions of a whole number.
+    """Divide `whole` into `count` portions, and return portion `number`, from 1.
 
-    If the whole number cannot be divided equally, each of the first portions is larger by 1.
+    If `whole` cannot be divided equally, each of the first portions is larger by 1.
     """
     return whole // count + (number <= whole % count)
 
@@ -96,7 +96,7 @@ class ForTime(ClosedLoad):
 
 @dataclass(frozen=True)
 class Steps:
-    """An open load whose arrival rate changes in even steps; each rate is held for `step_s`."""
+    """An open load whose arrival rate changes in even steps, each of which lasts `step_s`."""
 
     load_model: ClassVar[LoadModel] = "open"
 
@@ -104,7 +104,7 @@ class Steps:
     """Highest number of users that may run; None until a warm-up shows how many are needed."""
     first_rate_rps: float
     rate_rps: float
-    """Rate of the last step. There may be only one step."""
+    """Rate of the last step. If there is only one step, it is also the rate of the first step."""
     steps: int
     step_s: float
     """Seconds at each rate, in total over all slices of a session."""
@@ -161,7 +161,7 @@ class Search:
     objective: str
     """Limit on the response times, such as `p99 <= 10 ms`."""
     low_rps: float
-    """Lowest rate of the whole search; `high_rps` is the highest rate."""
+    """Lowest rate of the whole search. `high_rps` is its highest rate."""
     high_rps: float
     bisection: int
     """Number of the step within its search, from 1."""
@@ -181,7 +181,7 @@ class Search:
 
     @property
     def offered_s(self) -> float:
-        """Duration of the step in seconds, without its lead; 0 before its rate is known."""
+        """Duration of the step in seconds, without its lead. 0 before its rate is known."""
         return 0.0 if self.rate_rps is None else self.step_s
 
     def to_begin(self, lead_s: float) -> int:
@@ -215,8 +215,8 @@ Shape = Closed | ForTime | Steps | Search
 class Scale:
     """A factor for a load's iterations and durations, with lower limits for the results.
 
-    A scaled number of iterations is at least `least_iterations`, and a scaled duration at least
-    `least_s`.
+    `least_iterations` is the lowest scaled number of iterations, and `least_s` is the lowest scaled
+    duration.
     """
 
     factor: float
@@ -224,11 +224,11 @@ class Scale:
     least_s: float
 
     def iterations(self, count: int) -> int:
-        """Return the scaled number of iterations, at least `least_iterations`."""
+        """Return the scaled number of iterations, but not less than `least_iterations`."""
         return max(self.least_iterations, round(count * self.factor))
 
     def seconds(self, time_s: float) -> float:
-        """Return the scaled time in seconds, at least `least_s`."""
+        """Return the scaled time in seconds, but not less than `least_s`."""
         return max(self.least_s, time_s * self.factor)
 
 
@@ -241,10 +241,10 @@ class Iterations:
 
     iterations: int
     slice_s: float | None = None
-    """Length of a slice in seconds, which the campaign sets for all of its sessions.
+    """Length of a slice in seconds, as the campaign sets it for all of its sessions.
 
     A load with a fixed number of iterations ignores this length, because its slices end after their
-    iterations. The length is kept only because the manifest records it.
+    iterations. The field exists only so that the manifest contains the campaign's setting.
     """
 
     def shapes(self, users: int | None, _slices: int | None) -> list[Shape]:
@@ -293,13 +293,13 @@ class Ramp:
         return [Steps(users, self.from_rps, self.to_rps, self.steps, self.step_s)]
 
     def scaled(self, scale: Scale) -> Ramp:
-        """Return the form with the duration of its steps scaled, but at least LEAST_STEP_S."""
+        """Return the form with the duration of its steps scaled, but not below LEAST_STEP_S."""
         return replace(self, step_s=max(LEAST_STEP_S, self.step_s * scale.factor))
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A `[[load]]` with several arrival rates. For each rate, it makes a `Steps` of one step."""
+    """A `[[load]]` with several arrival rates. It makes a `Steps` with a single step per rate."""
 
     rates_rps: tuple[float, ...]
     each_s: float
@@ -373,7 +373,7 @@ Form = Iterations | Duration | Ramp | Sweep | SweepOfCapacity | Bisections
 
 
 def _needed(users: int | None) -> int:
-    """Return the number of users of a closed load; raise ValueError if it is None."""
+    """Return `users`; raise ValueError if it is None, because a closed load needs a number."""
     if users is None:
         raise ValueError("a closed load needs users")
     return users

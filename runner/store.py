@@ -64,7 +64,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 The ids are names of folders, so the pattern permits no path that leads out of the parent folder.
 """
 LEFT_OUT = ("all", "seeds", "engines")
-"""Committed runs that a wheel does not contain."""
+"""Names of the committed runs that only a checkout contains, because a wheel leaves them out."""
 OWNER = ".owner"
 """Name of a file with the pid of the process that is filling a run's folder.
 
@@ -95,9 +95,10 @@ def lab_root() -> Path:
 
 
 def raw_name(name: str, number: int | None, generator: int = 1) -> str:
-    """Return the name of a raw file of slice `number`; `number` is None for a load without slices.
+    """Return the name of a raw file with base name `name`, for one slice and one generator.
 
     For example, `k6-03.g2.json.gz` is the file of the third slice and the second generator.
+    `number` is the number of the slice, or None for a load without slices.
     """
     stem, _, ending = name.partition(".")
     of_slice = "" if number is None else f"-{number:02d}"
@@ -155,10 +156,10 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replacing_folder(target: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `target`. On success, the folder replaces `target`.
+    """Yield a temporary folder beside `target`, which replaces `target` on success.
 
-    On an error, `target` is unchanged. Temporary folders that killed processes left beside `target`
-    are removed first.
+    On an error, `target` is unchanged. At the beginning, remove the temporary folders that killed
+    processes left beside `target`.
     """
     _make_folder_of(target)
     _remove_abandoned(target)
@@ -184,7 +185,7 @@ def replacing_folder(target: Path) -> Iterator[Path]:
 
 
 def _remove_abandoned(target: Path) -> None:
-    """Remove the temporary folders that processes left beside `target` when they were killed.
+    """Remove the temporary folders that killed processes left beside `target`.
 
     The name of such a folder contains the id of its process. If the process still runs, the folder
     is in use, and is kept.
@@ -240,8 +241,9 @@ def decode(kind: type[T], value: Any, said: str, *, more: bool = False, exit_cod
     """Convert plain JSON values to the dataclass `kind` and the dataclasses that it contains.
 
     If a value is missing or has the wrong type, raise LabError with a message that begins with
-    `said`. Without `more`, also raise LabError for a field that `kind` does not have. A later
-    version of the lab wrote such a field, and may have changed the meaning of the other fields.
+    `said`. If `more` is False, also raise LabError for a field that `kind` does not have. Only a
+    later version of the lab writes such a field, and it may also have changed the meaning of the
+    other fields.
     """
     import pydantic  # noqa: PLC0415 - this import takes 0.1 s, and most commands decode nothing
 
@@ -270,8 +272,8 @@ def _first_fault(error: pydantic.ValidationError) -> str:
 def as_manifest(given: Any, where: str) -> Manifest:
     """Convert plain JSON values to a manifest; errors name `where`, the source of the values.
 
-    Fields may be missing, and unknown fields are kept. Raise LabError for another schema, a missing
-    run id, or a value of another type than the lab writes.
+    Fields may be missing, and unknown fields are kept. Raise LabError if the schema is not SCHEMA,
+    if the run id is missing, or if a value has a wrong type.
     """
     import pydantic  # noqa: PLC0415 - this import takes 0.1 s, and many commands read no manifest
 
@@ -294,7 +296,7 @@ def as_manifest(given: Any, where: str) -> Manifest:
 
 
 def public(text: str) -> str:
-    """Return a text in a form that may be published.
+    """Return a text without the private names in it, so that it can be published.
 
     The paths of the lab's folders, of the user's home and of the folder for temporary files are
     replaced by short names. User and password in a URL are replaced by `***`.
@@ -308,7 +310,10 @@ def public(text: str) -> str:
 
 
 def last_line(log: Path) -> str:
-    """Return the last line of a program's log as `: "LINE"`; empty if there is no such line."""
+    """Return the last line of a program's log as `: "LINE"`, for the end of an error message.
+
+    If there is no line or no log, return an empty text.
+    """
     lines = (
         log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         if log.exists()
@@ -324,7 +329,7 @@ def sha256(path: Path) -> str:
 
 
 Values: TypeAlias = dict[str, Any]
-"""Values by the names of columns, which columns.csv describes."""
+"""Values by column name. columns.csv describes the columns."""
 
 
 class RawFile(TypedDict):
@@ -391,7 +396,7 @@ class RunFolder:
 
     @property
     def profiles(self) -> ProfileFolder:
-        """Folder of the run's profiles. It is built like a run's folder, but has no manifest."""
+        """Folder of the run's profiles. It is like a run's folder, but has no manifest."""
         return ProfileFolder(self.path / "profiles")
 
     @property
@@ -401,7 +406,7 @@ class RunFolder:
 
     @property
     def packed(self) -> Path:
-        """File with the records of an exported run; any other run has a folder for each trial."""
+        """File with the records of an exported run. Any other run has a folder for each trial."""
         return self.path / PACKED
 
     def table(self, name: str) -> Path:
@@ -471,8 +476,8 @@ class RunFolder:
     def append(self, state: State, trial_id: str, **facts: Any) -> None:
         """Append one fsynced line to the journal: the trial's new state, the time, and `facts`.
 
-        If a crash has left an incomplete last line, first remove that line. The change of state
-        that it announces was never made, because a change is made only after its line is complete.
+        If a crash has left an incomplete last line, first remove that line. The new state that it
+        announces was never reached, because the lab acts only after a line is complete.
         """
         line = {"at": datetime.now(UTC).isoformat(), "trial_id": trial_id, "state": state, **facts}
         first = not self.journal.exists()
@@ -552,11 +557,12 @@ class _Record:
 
 
 def _record(found: Any, where: str, folder: str | None = None) -> TrialRecord:
-    """Return `found` as a trial's record.
+    """Check that `found` is a trial's record, and return it.
 
-    `folder` is the name of the folder that contains the record; None for an exported run. Raise
-    LabError if `found` lacks a field of a record, if it belongs to another trial than `folder`, or
-    if it names a trial or a file that cannot be part of a run.
+    `where` names the source of `found` in errors. `folder` is the name of the folder that contains
+    the record, or None for an exported run. Raise LabError if `found` lacks a field of a record, if
+    it belongs to another trial than `folder`, or if the name of its trial or of a raw file is not
+    valid.
     """
     record = decode(_Record, found, f"{where} is not a trial's record", more=True)
     if folder not in (None, record.trial_id):
@@ -622,10 +628,10 @@ def _text_of(record: TrialRecord, indent: int | None = 1) -> bytes:
 
 @contextlib.contextmanager
 def filling_run(campaign: str) -> Iterator[RunFolder]:
-    """Yield the folder of a new run; the caller must fill the folder completely.
+    """Yield the folder of a new run, which the caller must fill completely.
 
-    On an error, the folder is removed. If the process is killed, the next call of this function
-    removes the folder.
+    On an error, remove the folder. If the process is killed, the next process that calls this
+    function removes the folder.
     """
     _remove_half_filled()
     run = new_run(campaign)
@@ -640,9 +646,9 @@ def filling_run(campaign: str) -> Iterator[RunFolder]:
 
 
 def _remove_half_filled() -> None:
-    """Remove the folders of runs that processes were filling when they were killed.
+    """Remove the folders of runs that killed processes had not filled completely.
 
-    If the process of a folder still runs, the folder is kept.
+    If the process that fills a folder still runs, the folder is kept.
     """
     for owner in runs_folder().glob(f"*/{OWNER}"):
         try:
@@ -697,7 +703,7 @@ def find_run(run: str) -> RunFolder:
 
 
 def _is_link_or_device(path: Path) -> bool:
-    """Return whether a path is neither a folder nor a regular file.
+    """Return True if a path is neither a folder nor a regular file.
 
     Return False if the path no longer exists, because then it was the temporary file of a process
     that is writing into the run.
@@ -740,7 +746,7 @@ def remember(run: RunFolder) -> None:
 
 
 def begun_here(run: RunFolder) -> bool:
-    """Return whether a run was begun in this lab and its manifest has not changed since then."""
+    """Return True if a run was begun in this lab, and its manifest has not changed since then."""
     note = _note_of(run)
     return note.is_file() and note.read_text(encoding="utf-8").strip() == sha256(
         run.path / "run.json"
@@ -830,10 +836,10 @@ def export_compact(
 
 
 def _exported(inside: Path) -> bool:
-    """Return whether a file can belong to an exported run.
+    """Return True if a file can belong to an exported run.
 
-    `inside` is the file's path relative to the run's folder. Accept each trial's trial.json, too,
-    because earlier versions exported these files.
+    `inside` is the file's path relative to the run's folder. The files trial.json of trials are
+    accepted because earlier versions of the lab exported them.
     """
     if inside.parts[0] == "trials":
         return len(inside.parts) == 3 and inside.name == "trial.json"

@@ -1,8 +1,8 @@
 """Import every module of the lab, so that Python compiles it and stores the bytecode.
 
-Python then also stores the bytecode of all modules that the lab imports. A notebook's kernel
-imports further modules, which are imported here, too. To compile all modules of .venv would take
-four times the CPU time, because most of these modules are never imported.
+Python then also stores the bytecode of all modules that the lab imports. This program also imports
+the modules that only a notebook's kernel needs. To compile all modules of .venv would take four
+times the CPU time, although most of them are never imported.
 """
 
 import importlib

@@ -2,9 +2,9 @@
 
 `setup/sbom.py WHEEL < ENVIRONMENT.json` writes a file beside WHEEL with the same name, but with the
 suffix .cdx.json. This file lists the lab with the wheel's version, and the locked packages that the
-lab needs with all of its extras. This program leaves out the development tools in .venv.
-cyclonedx-py, which writes ENVIRONMENT.json, would keep some of these tools: it includes every
-installed package that any extra of another package needs.
+lab needs with all of its extras. ENVIRONMENT.json also contains development tools, because
+cyclonedx-py, which writes it, includes every installed package that any extra of another package
+needs. This program leaves these tools out.
 """
 
 import json
@@ -20,7 +20,10 @@ NAME = "web-bench-lab"
 
 
 def needed(name: str, extras: tuple[str, ...]) -> set[str]:
-    """Return the names of the packages that a package with these extras needs on this platform."""
+    """Return the names of a package and of all packages that it needs with these extras.
+
+    Packages that are needed only on other platforms are left out.
+    """
     found: set[str] = set()
     seen: set[tuple[str, str]] = set()
     waiting = [(canonicalize_name(name), extra) for extra in ("", *extras)]

@@ -4,7 +4,7 @@ If no server is named, print those servers of the quick campaign that have no bi
 built here.
 
 This program needs only the standard library, because `make setup` runs it before there is a .venv.
-So it reads from a server.toml only what a build needs. `runner.planning.catalog` checks the rest.
+So it cannot use `runner.planning.catalog`, and reads from a server.toml only what a build needs.
 """
 
 import sys

@@ -3,8 +3,8 @@
 The last tag, such as v0.2.0, contains the version. If there are commits after this tag, the
 version is a development version of the next patch, such as 0.2.1.dev5+g1a2b3c4. If there is no tag,
 the version is a development version of the newest version in the changelog. A build from an sdist
-reads the version from the sdist's PKG-INFO instead. This module needs only the standard library,
-because builds install no packages for this module.
+does not use this module, but reads the version from the sdist's PKG-INFO. This module needs only
+the standard library, because builds install no packages for it.
 """
 
 import re
@@ -17,7 +17,10 @@ HEADING = re.compile(r"^## (\d+\.\d+\.\d+)", re.M)
 
 
 def git(*arguments: str) -> str:
-    """Return the output of a git command in this checkout; empty if git is missing or fails."""
+    """Return the output of a git command in this checkout, or an empty text if the command fails.
+
+    The text is also empty if git is missing, or if there is no .git.
+    """
     if not (ROOT / ".git").exists():
         return ""
     command = ["git", "-C", str(ROOT), *arguments]
@@ -31,9 +34,9 @@ def git(*arguments: str) -> str:
 def version_of(described: str, newest: str, count: str, commit: str) -> str:
     """Return the lab's version, in the form of PEP 440.
 
-    `described` is the output of `git describe --long`; it is empty if there is no tag. `newest` is
-    the newest version in the changelog. `count` is the number of commits, and `commit` is the
-    shortened hash of the last commit.
+    `described` is the output of `git describe --long`. If there is no tag, it is empty, and the
+    version consists of `newest` (the newest version in the changelog), `count` (the number of
+    commits) and `commit` (the shortened hash of the last commit).
     """
     if match := TAG.fullmatch(described):
         major, minor, patch, since, last = match.groups()

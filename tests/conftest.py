@@ -85,8 +85,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def none_left() -> Iterator[None]:
-    """End the commands that a failed test has left, because they would take CPU time from the next
-    tests.
+    """End the commands that a failed test has left.
+
+    The commands would take CPU time from the next tests.
     """
     yield
     real_lab.end_started()

@@ -4,8 +4,8 @@ Run: PYTHONPATH=benchmarks python -m chaos [--campaigns N] [--seed N] [--contain
 
 The program prints a line for each campaign, and ends with exit code 1 if a promise was broken. It
 writes the outcomes into docs/reliability.md, even if Ctrl-C ends the program early. The same seed
-gives the same campaigns, faults and moments. But the machine's speed also affects which trial is
-hit.
+gives the same campaigns, faults and moments. But the trial that runs at such a moment also depends
+on the machine's speed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TARGET_S = 6.0
 RESUMES = 4
 """A run is resumed at most this many times.
 
-If the run is still unfinished after that, it breaks a promise of the lab.
+A run that is still unfinished after the last of these times breaks a promise of the lab.
 """
 
 
@@ -51,7 +51,7 @@ class Outcome:
     Empty if nothing that the fault can hit appeared in time.
     """
     exit_code: int | None
-    """The exit code of the runner; None if the runner did not end by itself."""
+    """The exit code of the runner, or None if the runner did not end by itself."""
     resumes: int
     sealed: int
     failed: int
@@ -185,9 +185,9 @@ def _hit(lab: Lab, fault: Fault, moment_s: float, numbers: random.Random) -> Out
 
 
 def to_resume(lab: Lab) -> bool:
-    """Return whether the run must be resumed.
+    """Return True if trials are unfinished, or if sealed trials are missing from the tables.
 
-    This is the case if trials are unfinished, or if sealed trials are missing from the tables.
+    Then the run must be resumed.
     """
     return lab.unfinished() or bool(lab.contradictions())
 

@@ -24,7 +24,7 @@ LONGEST_PAUSE_S = 4.0
 
 
 def nothing_to_mend(lab: Lab) -> None:
-    """Do nothing: before a run is resumed, nothing in the lab need be repaired."""
+    """Do nothing, because the fault left nothing to repair before the run is resumed."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,10 @@ class Fault:
     The function returns the name of what was hit, or an empty text if there was nothing to hit.
     """
     mend: Callable[[Lab], None] = nothing_to_mend
-    """Function that does what a user would do before resuming the run, such as freeing the disk."""
+    """Function that repairs the lab before the run is resumed, as a user would.
+
+    For example, it frees the disk.
+    """
     kills_watchdog: bool = False
     """True if the fault kills the watchdog.
 
@@ -48,9 +51,9 @@ class Fault:
 
 
 def _signal(lab: Lab, word: str, number: signal.Signals) -> str:
-    """Send a signal to the lab's processes of the program or module with the name `word`.
+    """Send a signal to those processes of the lab that run the program or module `word`.
 
-    Return a text that names the processes. If there is no such process, the text is empty.
+    Return a text that names these processes. If there are none, the text is empty.
     """
     hit = []
     for process in lab.processes(word):
@@ -106,7 +109,7 @@ def _stop_runner(lab: Lab, numbers: random.Random) -> str:
 
 
 def _hang_server(lab: Lab, _numbers: random.Random) -> str:
-    """Pause the server's processes (SIGSTOP), and never let them continue."""
+    """Pause the servers' processes (SIGSTOP), and never let them continue."""
     return _signal(lab, lab.server_word, signal.SIGSTOP)
 
 

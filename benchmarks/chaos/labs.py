@@ -63,7 +63,7 @@ clock an hour ahead.
 """
 DISK = "400m"
 PATIENCE_S = 180.0
-"""A run that has not ended after this time counts as a run that hangs.
+"""A command of the lab that has not ended after this time is killed, because it hangs.
 
 The time is long, because a generator waits a long time for a server that does not answer.
 """
@@ -81,7 +81,7 @@ class Engine:
     @classmethod
     @contextlib.contextmanager
     def available(cls) -> Iterator[Engine | None]:
-        """Yield an engine that runs, or None if this user or machine cannot start one."""
+        """Yield a running engine, or None if this user or machine cannot start an engine."""
         if os.geteuid() != 0 or shutil.which("dockerd") is None:
             sys.stdout.write("no Docker engine can be started here: plain processes only\n")
             yield None
@@ -153,7 +153,7 @@ class Engine:
 
 @dataclass
 class Lab:
-    """A separate lab, in which one campaign of a few seconds runs and is hit by a fault."""
+    """A lab in a folder of its own, for one campaign of a few seconds that a fault hits."""
 
     root: Path
     engine: Engine | None
@@ -255,7 +255,7 @@ class Lab:
         return "".join(each.read_text(encoding="utf-8", errors="replace") for each in self.outputs)
 
     def run(self) -> Path | None:
-        """Return the folder of the run; None if the run has not begun."""
+        """Return the folder of the run, or None if the run has not begun."""
         found = [each.parent for each in self.data.glob("runs/*/run.json")]
         return found[0] if found else None
 
@@ -307,9 +307,9 @@ class Lab:
         ]
 
     def contradictions(self) -> list[str]:
-        """Return a list with one sentence if sealed trials are missing from the tables.
+        """Return a list with a sentence about the sealed trials that the tables do not contain.
 
-        If none is missing, the list is empty.
+        If the tables contain all sealed trials, the list is empty.
         """
         run = self.run()
         if run is None:
@@ -339,8 +339,8 @@ class Lab:
     def _all_processes(self) -> Iterator[psutil.Process]:
         """Yield the lab's processes except the runner.
 
-        A process belongs to the lab if its command, folder or environment names the lab's folder,
-        or if it is in the control group of one of the engine's containers.
+        A process belongs to the lab if its command, its folder or its variable BENCH_ROOT names the
+        lab's folder, or if it is in the control group of one of the engine's containers.
         """
         containers = self.engine.containers() if self.engine is not None else []
         own = self.runner.pid if self.runner is not None else None
@@ -356,9 +356,9 @@ class Lab:
     def left_behind(self, *, killed_watchdog: bool) -> list[str]:
         """Return sentences about the things that the last command left behind.
 
-        These are processes, containers, ledgers and temporary files that still exist after
-        CLEAN_UP_S. If the fault killed the watchdog, which removes such things, run `bench clean`
-        first.
+        A process, container, ledger or temporary file counts as left behind if it still exists
+        after CLEAN_UP_S. If the fault killed the watchdog, which removes such things, first run
+        `bench clean`.
         """
         if killed_watchdog:
             self.ended(self.start("clean"))
@@ -388,14 +388,14 @@ class Lab:
 
 
 def _variables(process: psutil.Process) -> str:
-    """Return the value of BENCH_ROOT in a process's environment; empty if it is not set."""
+    """Return the value of BENCH_ROOT in a process's environment, or an empty text."""
     return process.environ().get("BENCH_ROOT", "")
 
 
 def _stays(things: Callable[[], Sequence[object]]) -> str:
     """Wait until `things` returns an empty list, but at most for CLEAN_UP_S.
 
-    Return a text that names the things that remain then. If nothing remains, the text is empty.
+    Return a text that names the things that still exist. If nothing exists, the text is empty.
     """
     deadline = time.monotonic() + CLEAN_UP_S
     found: Sequence[object] = []
@@ -409,7 +409,7 @@ def _stays(things: Callable[[], Sequence[object]]) -> str:
 
 
 def _clock(root: Path) -> Path | None:
-    """Compile the library CLOCK, and return its path; None if there is no C compiler."""
+    """Compile the library CLOCK, and return its path, or None if there is no C compiler."""
     compiler = shutil.which("cc")
     if compiler is None:
         return None
@@ -421,6 +421,6 @@ def _clock(root: Path) -> Path | None:
 
 
 def _mount(folder: Path) -> bool:
-    """Mount a small disk at a folder; return whether the disk could be mounted."""
+    """Mount a small disk at a folder. Return False if the disk could not be mounted."""
     command = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "none", str(folder)]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0

@@ -23,7 +23,7 @@ from runner.present.look.captions import plural
 VOID, IMPOSSIBLE, SUSPICIOUS, KNOWING = Severity
 Rules = Sequence[Rule]
 MORE = 1.1
-"""A computed share of connections in use may be as high as this because of rounding.
+"""Highest share of connections in use that rounding can explain.
 
 The true share is at most 1. But tools print means with three digits and round durations, so the
 share that is computed from these numbers may be higher than the true share.
@@ -32,9 +32,9 @@ FAR_MORE = 1.5
 FAR_LESS = 0.5
 """Limits of the share of connections in use.
 
-A share above FAR_MORE is impossible, unless UNCERTAIN names an explanation for the tool. Between
-MORE and FAR_MORE, a share is only suspicious. A share below FAR_LESS means that the connections of
-a closed load were idle most of the time.
+A share above FAR_MORE is impossible, unless UNCERTAIN names an explanation for the tool. A share
+between MORE and FAR_MORE is suspicious. A share below FAR_LESS means that the connections of a
+closed load were idle most of the time.
 """
 BUSY = 0.9
 HALF_IDLE = 0.5
@@ -89,14 +89,14 @@ DIGITS = 10_000
 ALIKE = ["rate", "mean_ms", "stdev_ms", "p50_ms", "p99_ms", "max_ms", "requests"]
 OLD_DAYS = 180
 SHOWN_APART = 3
-"""If at most this number of rows of a test break a rule, there is a finding about each of the rows.
+"""Highest number of rows of a test that get a finding each if they break a rule.
 
-If more rows break the rule, there is a single finding about all these rows.
+If more rows break the rule, there is a single finding about all of them.
 """
 NAMED = 5
 """A finding about several rows of a test names at most this number of rows besides the first."""
 MANY_ERRORS = 0.05
-"""Whether a rate counts errors is judged only if more than this share of the requests failed.
+"""Share of failed requests above which `_one_rule` judges whether a rate includes errors.
 
 If fewer requests failed, the rate with errors and the rate without errors are nearly the same.
 """
@@ -114,8 +114,7 @@ OTHER_SIZE = 3.0
 PER_REQUEST = ("locust", "jmeter", "gatling")
 """Tools that report a row for each kind of request in one load.
 
-Such rows are not ranked, because a ranking compares servers, and these rows compare the requests
-to one server.
+Such rows are not ranked, because they belong to the same server, and a ranking compares servers.
 """
 HEADERS_BYTES = 300
 """If the sizes of two answers differ by less than this, different headers can be the reason."""
@@ -127,10 +126,10 @@ COARSE = 1000
 If the ratio is smaller, two different means may be printed as the same number.
 """
 FEW_EACH = 100
-"""A connection has few requests if there are on average fewer requests than this per connection.
+"""Mean number of requests per connection below which the end of a load matters.
 
-At the end of a load some connections are idle. If each connection has few requests, the end is a
-large part of the load, so `_least_sound` allows a lower share of connections in use.
+At the end of a load some connections are idle. If each connection has few requests, the end takes
+much of the load's time, so `_least_sound` allows a lower share of connections in use.
 """
 STOPPED = ("ab", "h2load")
 """Tools that may announce a load, but then end without printing a report."""
@@ -226,7 +225,10 @@ def under_way(rows: pd.DataFrame, time: str = "mean_ms") -> pd.Series[float]:
 def _share(
     rows: pd.DataFrame, time_ms: pd.Series[float], rate: pd.Series[float] | None = None
 ) -> pd.Series[float]:
-    """Return the mean share of the connections in use if a request takes `time_ms` on average."""
+    """Return the mean share of the connections in use if a request takes `time_ms` on average.
+
+    If `rate` is given, it replaces the rate of the rows.
+    """
     waiting = (rows["rate"] if rate is None else rate) * time_ms / 1000
     share = waiting / (rows["connections"] * rows["depth"])
     return share.where(rows["load_model"] != "open")
@@ -346,7 +348,7 @@ def _little(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
 def _streams(rows: pd.DataFrame) -> Iterator[Finding]:
     """Yield a finding about each test whose connections seem to carry several requests at once.
 
-    Tests that say how many requests a connection carries at once are not checked here.
+    Rows whose file says how many requests a connection carries at once are left out.
     """
     unknown = rows[rows["protocol"].ne("") & rows["depth"].isna()]
     under_way_each = unknown["rate"] * unknown["mean_ms"] / 1000 / unknown["connections"]
@@ -373,17 +375,16 @@ class RateBand:
     count: int
     """Number of rates in the band."""
     chance: float
-    """Probability of such a band if there is no common limit of the rates, but only chance."""
+    """Probability that such a band arises by chance, without a common limit of the rates."""
 
 
 def densest_band(rates: pd.Series[float]) -> RateBand:
     """Return the band, 1 % wide, that contains the most rates.
 
-    The band's `chance` is the product of two numbers, and at most 1. The first number is how many
-    bands were compared. The second number is the probability that a given band contains at least as
-    many rates as the returned band. This probability follows from a Poisson distribution. The mean
-    of the distribution is estimated from the number of rates outside the band that differ by less
-    than 10 % from the middle of the band.
+    The band's `chance` is the number of bands that were compared, multiplied by a probability, but
+    at most 1. The probability is that a given band contains at least as many rates as the returned
+    band. It follows from a Poisson distribution. The mean of this distribution is estimated from
+    the rates near the band: those outside the band that differ by less than 10 % from its middle.
     """
     logs = np.sort(np.log(rates.to_numpy(dtype=float)))
     ends = np.searchsorted(logs, logs + BAND, side="right")
@@ -599,8 +600,8 @@ def _counts(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
 def _part_of_best(rows: pd.DataFrame) -> pd.Series[float]:
     """Return each rate as a share of the best rate of its load.
 
-    The higher this share is, the more the errors in the row matter, because a row with a high rate
-    is ranked above many other rows.
+    The share decides how much the errors in a row matter: a row with a high rate is ranked above
+    many other rows.
     """
     best = rows.groupby(["source", "test", "connections"], dropna=False)["rate"].transform("max")
     return (rows["rate"] / best).fillna(0.0)

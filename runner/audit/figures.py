@@ -68,7 +68,7 @@ def _describe(chart: Chart) -> str:
 def _chart(
     title: str, rows: pd.DataFrame, x: Axis, y: Axis, key: str, about: str, **beside: Any
 ) -> Chart | None:
-    """Return a chart with a point for each row; None if there are no rows.
+    """Return a chart with a point for each row, or None if there are no rows.
 
     If `x.even` is true, the points are spaced evenly in the order of `rows`. Each panel shows one
     test with one number of connections. There are at most PANELS panels: if there are more tests,
@@ -103,7 +103,7 @@ def _chart(
 
 
 def little(found: Audit) -> Chart | None:
-    """Return the chart of the shares of connections in use; None if no row has a known share."""
+    """Return the chart of the shares of connections in use, or None if no share is known."""
     rows = found.rows.assign(y=under_way(found.rows)).dropna(subset="y").sort_values("y")
     title = "Little's law: mean share of the connections in use"
     x = Axis("rows, the smallest share first", even=True)
@@ -118,10 +118,9 @@ def little(found: Audit) -> Chart | None:
 
 
 def rates(found: Audit) -> Chart | None:
-    """Return the chart of each test's sorted rates; None if there are no rates.
+    """Return the chart of each test's sorted rates, or None if there are no rates.
 
-    If there is a finding that many rates of a test lie in a band of 1 %, the points of the rates in
-    this band are filled.
+    Points are filled if their rates lie in a band of 1 % about which the audit has a finding.
     """
     rows = found.rows[found.rows["rate"] > 0].sort_values("rate", ascending=False)
     title = "Rates in descending order, and the band of 1 % that holds most of them"

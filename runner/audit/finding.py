@@ -1,4 +1,4 @@
-"""The laws of an audit, and its findings: as objects, as a table, and as three sentences."""
+"""Read the laws of an audit, and show its findings as a table and in three sentences."""
 
 import functools
 import math
@@ -21,8 +21,8 @@ class Severity(StrEnum):
     """The severities of findings, the most severe first.
 
     A finding is `void` if a number does not measure the quantity that the table ranks. A finding is
-    `impossible` if a number contradicts another number, and neither another meaning of the columns
-    nor errors of rounding and measuring can explain the contradiction.
+    `impossible` if two numbers contradict each other. Neither another meaning of the columns nor
+    errors of rounding and measuring can explain such a contradiction.
     """
 
     VOID = "void"
@@ -33,10 +33,10 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """A contradiction between numbers, and the place of these numbers.
+    """A contradiction between numbers, and the names of the rows with these numbers.
 
-    A finding about a whole test has no subject and no row. A finding about a whole file has no test
-    either.
+    A finding about a whole test has no subject and no row. A finding about a whole file has no
+    subject, no row and no test.
     """
 
     severity: Severity
@@ -174,7 +174,7 @@ class Summary:
 
 
 CHECKED = ("rate", "requests", "mean_ms", "p50_ms", "p99_ms", "max_ms", "bytes_per_s")
-"""If all of these columns are empty in a row, the row has nothing that could be checked."""
+"""If these columns are empty in all rows, the summary says that nothing was checked."""
 
 
 def summary(found: Audit) -> Summary:

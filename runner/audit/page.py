@@ -23,14 +23,14 @@ from runner.present.look.markup import Block, Bullets, Paragraph, TextTable
 from runner.present.notebook.pages import Page, opener
 
 LINUX_QUOTA_PERIOD_S = 0.1
-"""The kernel's default period of a CPU quota, as in containers that the lab did not start."""
+"""Assumed period of a CPU quota that the lab did not set: the kernel's default period."""
 SHARED = "Several subjects"
 """Title of the table of fixes for findings that are not about a single subject."""
 MOST_SUBJECTS = 20
 MOST_FIXES = 10
-"""A page shows the tables of fixes for at most MOST_SUBJECTS subjects.
+"""Highest number of rows in the table of fixes for one subject.
 
-Each of these tables has at most MOST_FIXES rows.
+A page shows such tables for at most MOST_SUBJECTS subjects.
 """
 HARD = ("Little's law", "percentiles", "counts")  # laws that every trial of the lab must keep
 
@@ -47,7 +47,7 @@ def open_audit(
 
     `files` is a list of paths, or a text with paths separated by commas. A path that contains a
     comma must be given in a list. If a relative path does not exist, it is looked up in the lab's
-    own folder. The other parameters are the options of `bench audit`; an empty text or 0 means that
+    own folder. The other parameters are the options of `bench audit`. An empty text or 0 means that
     the option is not given.
 
     If there is only one file, and its name ends in `.audit.parquet`, it is an audit that
@@ -128,9 +128,9 @@ def fixes(found: Audit) -> Iterator[Block]:
 def _where(finding: Finding, subject: str) -> str:
     """Return the text of the column `where` for a finding in the table of fixes for `subject`.
 
-    The text names the finding's test and row. In the table SHARED, the text also names the subject
-    of the finding. A test or row with the same name as `subject` is left out. If nothing is left,
-    the text is the name of the file.
+    The text names the finding's test and row. In the table SHARED, it also names the finding's
+    subject. A test or row that has the name `subject` is left out, because the table's title
+    already says it. If no name is left, the text is the name of the file.
     """
     known = (finding.test, finding.row) if subject == finding.subject else (finding.where,)
     return ", ".join(part for part in known if part and part != subject) or finding.source
@@ -157,8 +157,8 @@ def rows_of(tables: Tables) -> pd.DataFrame:
         "language": trials["language"],
         "load_model": trials["load_model"],
         "day": "",
-        # In all modes other than `keepalive`, a connection is in use not only while it waits for a
-        # response, but also while it is opened. So all of these modes count as `close`.
+        # In all modes other than `keepalive`, a connection is also in use while it is being opened.
+        # The audit knows only one such mode, `close`, so it treats all of them as `close`.
         "mode": trials["mode"].where(trials["mode"].eq("keepalive"), "close"),
         "connections": trials["vus"].fillna(trials["connections"]),
         "depth": 1.0,
@@ -172,10 +172,9 @@ def rows_of(tables: Tables) -> pd.DataFrame:
         "max_ms": trials["latency_max_ms"],
         "cpu_pct": trials["server_cpu_mean_pct"],
         "cpu_given_pct": given_pct(tables, trials, "server"),
-        # A slice may begin in the middle of a period of the CPU quota. So the kernel may refill the
-        # quota once more than there are whole periods in the slice. Moreover, the quota of the
-        # period in which the slice begins may still be unused. So during the slice, a server may
-        # use the quota of two more periods than fit into the slice.
+        # A server may use the quota of two more periods than fit into the slice. One of these
+        # periods has begun before the slice, and its quota may still be unused. The other one
+        # begins before the end of the slice, but ends after it.
         "cpu_tolerance": 2 * _quota_period_s(trials) / slice_s,
         "requests": trials["requests"],
         "duration_s": trials["duration_s"],
@@ -188,7 +187,7 @@ def rows_of(tables: Tables) -> pd.DataFrame:
 
 
 def _quota_period_s(trials: pd.DataFrame) -> pd.Series[float]:
-    """Return the period of the server's CPU quota in each trial, in seconds; 0 without a quota."""
+    """Return the period of the server's CPU quota in each trial, in s, or 0 without a quota."""
     period_s = pd.Series(0.0, trials.index).mask(trials["share"] < 1, QUOTA_PERIOD_S)
     return period_s.mask(trials["quota_cores"] < math.inf, LINUX_QUOTA_PERIOD_S)
 
@@ -196,8 +195,8 @@ def _quota_period_s(trials: pd.DataFrame) -> pd.Series[float]:
 def of_run(tables: Tables) -> Iterator[Block]:
     """Yield a sentence about the audit of a run's sealed trials, and a table of the findings.
 
-    Only findings about the laws in HARD count, and only if they are more severe than "worth
-    knowing". Without such findings there is no table.
+    Both contain only those findings about the laws in HARD that are more severe than "worth
+    knowing". If there is no such finding, there is no table.
     """
     found = audit(rows_of(tables))
     broken = tuple(

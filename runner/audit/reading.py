@@ -48,7 +48,7 @@ Only a list of single requests, such as JMeter's, may be larger, because such a 
 line.
 """
 HEAD_BYTES = 2**16
-"""The first HEAD_BYTES bytes of a source show whether it is a list of single requests."""
+"""Number of bytes that are read first, to recognize a list of single requests."""
 LONGEST_LINE_BYTES = 2**20
 MOST_ROWS = 500_000
 SECURE = "https://"
@@ -101,7 +101,7 @@ class Options:
     """The user's options about the sources."""
 
     format_name: str = ""
-    """The only format to try; empty to try all formats."""
+    """Name of the only format to try. If it is empty, all formats are tried."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """The columns that `--map` names: the CSV's name of each column, by our name of the column."""
     connections: float | None = None
@@ -217,13 +217,13 @@ def _parsed(data: bytes, source: str, options: Options) -> pd.DataFrame:
 def _completed(rows: Iterable[Row], source: str, options: Options) -> pd.DataFrame:
     """Return rows as a frame; take connections and depth from the options if a row lacks them.
 
-    `depth` is the number of requests that each connection has under way at once. If the options
-    do not state it either, it is 1, or NaN for HTTP/2.
+    `depth` is the number of requests that each connection has under way at once. If neither the row
+    nor the options state the depth, it is 1. But if the row has a `protocol`, such as `h2`, the
+    depth is then NaN, because a connection may carry any number of requests at once.
     """
     found = _tidy(rows, source)
     found["depth"] = found["depth"].fillna(options.depth or math.nan)
-    # If neither the source nor the options state the depth, assume that each connection has one
-    # request under way. For HTTP/2 (see `protocol`) the depth stays unknown.
+    # Without a `protocol`, nothing hints at several requests per connection, so assume one request.
     found["depth"] = found["depth"].mask(found["depth"].isna() & found["protocol"].eq(""), 1.0)
     return found.fillna({"connections": options.connections or math.nan})
 
@@ -265,7 +265,7 @@ def _rows(text: str, source: str, options: Options) -> Iterable[Row]:
 
 
 def _rows_of_text(text: str, source: str, options: Options) -> Iterable[Row] | None:
-    """Return the rows of the reports or the table in a text; None if the text has neither."""
+    """Return the rows of the reports or the table in a text, or None if the text has neither."""
     name = options.format_name
     tools = [tool for tool in TOOLS if name in ("", tool.name)]
     if reports := rows_of_reports(text, source, tools):
@@ -310,7 +310,7 @@ def _rows_of_parts(
 
 
 def _fitting(formats: Iterable[JsonFormat], content: Any) -> JsonFormat | None:
-    """Return the first format that fits the content; None if no format fits."""
+    """Return the first format that fits the content, or None if no format fits."""
     return next((known for known in formats if known.fits(content)), None)
 
 
@@ -392,10 +392,15 @@ def _tidy(rows: Iterable[Row], source: str) -> pd.DataFrame:
     """Return rows as a frame with the columns TEXTS and NUMBERS.
 
     In texts, characters that cannot be printed are replaced. Numbers are finite or NaN. A number
-    becomes NaN if it is a placeholder for "unknown", such as -1, or if it is negative in one of the
-    columns POSITIVE. The row's column `missing` then names the column of the number. If the number
-    is negative, but not -1, BELOW follows the name of the column. `missing` also names expected
-    columns without a value. Raise LabError if there are more than MOST_ROWS rows.
+    becomes NaN if it is -1, which means "unknown". In the columns POSITIVE, a number also becomes
+    NaN if it is negative or 0. But two kinds of 0 are kept: a time that the tool rounds coarsely,
+    and a number of requests in the report of a tool.
+
+    The row's column `missing` names the columns whose numbers became NaN. If such a number was
+    negative, but not -1, BELOW follows the column's name. `missing` also names expected columns
+    without a value.
+
+    Raise LabError if there are more than MOST_ROWS rows.
     """
     found = list(islice(rows, MOST_ROWS + 1))
     if len(found) > MOST_ROWS:

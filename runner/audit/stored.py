@@ -43,7 +43,10 @@ def store_beside(audit: Audit, page: Path) -> dict[str, object]:
 
 
 def load(path: Path) -> Audit:
-    """Return a stored audit; raise LabError if the file cannot be read or is another table."""
+    """Return a stored audit.
+
+    Raise LabError if the file cannot be read, or is a table that `store` did not write.
+    """
     try:
         table = pq.read_table(path)
     except (OSError, pa.ArrowException) as error:

@@ -256,7 +256,7 @@ def ab(
 def _asked(
     commits: CommitOptions, load: LoadOptions, decision: DecisionOptions, rule: Any
 ) -> Asked:
-    """Return the options of the command line as a request for a comparison.
+    """Return the options of the command line as an `Asked`, which describes the comparison.
 
     Raise LabError if two options contradict each other, if a file cannot be written because its
     folder does not exist, or if a path does not begin with a slash.
@@ -308,7 +308,7 @@ def _asked(
 def _write_flame(run: RunFolder, decision: DecisionOptions) -> str | None:
     """Write a flame graph of the difference between base and head, if the user asked for it.
 
-    Return the address by which a link can refer to the file; None if no file was written.
+    Return the address by which the Markdown refers to the file, or None if no file was written.
     """
     from runner.present.two_commits.comparing import BASE, HEAD
     from runner.present.why import flame_pictures, flames
@@ -330,7 +330,7 @@ def _write(
 ) -> None:
     """Write the Markdown and JUnit files that the user asked for.
 
-    `link` is the address of the flame graph to which the Markdown refers; None if no flame graph
+    `link` is the address by which the Markdown refers to the flame graph, or None if no flame graph
     was written.
     """
     from runner.present.two_commits.words import junit, markdown

@@ -105,8 +105,8 @@ def import_(
 def _for_each(files: list[Path], values: list[T], option: str) -> list[T]:
     """Return the values of an option, one for each file.
 
-    A single `--name` applies to all files. In any other case, raise LabError if there are not as
-    many values as files.
+    A single `--name` applies to all files. Any other option needs as many values as there are
+    files, and so does `--name` with several values. Raise LabError if the numbers differ.
     """
     if len(values) == len(files):
         return values

@@ -58,7 +58,10 @@ def notebooks(
 
 
 def _copied(path: Path, target: Path) -> Path:
-    """Copy a notebook; raise LabError if the target exists with other content."""
+    """Copy a notebook to `target`, and return `target`.
+
+    Raise LabError if a file with other content is already there.
+    """
     if target.exists() and target.read_bytes() != path.read_bytes():
         raise LabError(
             f"{target} exists and differs from the lab's notebook of this name: name another "

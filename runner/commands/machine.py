@@ -173,7 +173,7 @@ def _claims() -> str:
 def servers_table(servers: Sequence[Server]) -> str:
     """Return the table of docs/servers.md, which has a row for each server.
 
-    Among other things, a row names the parts of the contract that the server implements. The last
+    The column `implements` names the parts of the contract that the server implements. The last
     column contains the first sentence of the server's notes, which says what the author chose.
     """
     import pandas as pd

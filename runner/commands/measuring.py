@@ -67,7 +67,7 @@ def run(what: CampaignOptions, of_api: ApiOptions, json_: JsonFlag = False) -> N
 
 
 def _asked(of_api: ApiOptions) -> Asked:
-    """Return the options of the command line that are about a user's API."""
+    """Return the options about a user's API as an `Asked`, from which the run is planned."""
     from runner.running.user_api import Asked
 
     return Asked(
@@ -93,7 +93,7 @@ def _asked(of_api: ApiOptions) -> Asked:
 
 
 def _begin(what: CampaignOptions, api: Asked | None, progress: TrialProgress) -> RunResult:
-    """Run a new campaign: one of the lab's campaigns, or a campaign for a user's API (`api`)."""
+    """Run a new campaign: one of the lab's own, or if `api` is given, one for the user's API."""
     from runner.planning.plan import choose, with_idle, with_profile, with_rates
     from runner.running.campaign import run_campaign
     from runner.running.stopping import read_stopping
@@ -142,9 +142,9 @@ def _capacity(run: RunFolder, campaign: Campaign, workload: Workload) -> float:
 
 
 def _begun_until(run: RunFolder, until: str | None) -> str | None:
-    """Return the original `--until` of a run; raise LabError if the user gives another `--until`.
+    """Return the `--until` with which a run began; raise LabError if `until` is another value.
 
-    A resumed run keeps the original option, because the run's confidence level depends on it.
+    A resumed run keeps its original option, because the run's confidence level depends on it.
     """
     begun = run.manifest().until
     if until not in (None, begun):
@@ -159,8 +159,8 @@ def _begun_until(run: RunFolder, until: str | None) -> str | None:
 def _one_of(campaign: str, resume: str | None, api: bool, *, named: bool) -> None:
     """Raise LabError unless exactly one of a campaign, a run to resume, and an API is given.
 
-    Also raise LabError if an API is given and `named` is True. `named` is True if the user gave
-    --server or --scale, which only campaigns have, or gave --engine together with --url.
+    `named` is True if the user gave an option that does not apply to an API: --server, --scale, or
+    --engine together with --url. Raise LabError if an API is given and `named` is True.
     """
     if resume is not None and (campaign or api):
         raise LabError(
@@ -246,7 +246,7 @@ def benchmark_file(name: str) -> Path:
 
 
 def show_result(outcome: Any, json_: bool) -> None:
-    """Print the summary and the findings of a run; with `json_`, as JSON."""
+    """Print the summary and the findings of a run. If `json_` is True, print them as JSON."""
     from runner.present.answers import other_ports
     from runner.present.answers.findings import quoted_servers, sentences
     from runner.present.answers.summary import (

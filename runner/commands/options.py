@@ -202,7 +202,7 @@ def emit(value: Any) -> None:
 
 
 def opened(run: str) -> RunFolder:
-    """Return a run. If tables or profiles of the run are missing, build them first.
+    """Return a run whose tables and profiles exist. Build those that are missing.
 
     Raise LabError if there is no such run.
     """
@@ -218,8 +218,8 @@ def opened(run: str) -> RunFolder:
 def run_of(run: str) -> RunFolder:
     """Return a run by its id, path or name.
 
-    If `run` is the path of a file of k6, return the run that was imported from this file. If there
-    is no such run, import the file first.
+    If `run` is the path of a file that k6 wrote, return the run that was imported from this file.
+    Import the file first if it has not been imported yet.
     """
     if not Path(run).is_file():
         return find_run(run)

@@ -184,7 +184,7 @@ def history(
 
 
 def _appended(folders: list[RunFolder], to: Path) -> list[RunFolder]:
-    """Export runs into a folder of runs; return all runs in this folder."""
+    """Copy runs into the folder `to`, unless it contains them, and return all runs in `to`."""
     from runner.digest.tables import shrink
     from runner.store import export_compact
 

@@ -137,7 +137,8 @@ def _categories(profiles: Profiles, load: str) -> JsonObject:
 def _write(profiles: Profiles, loads: list[str], server: str, files: _Files) -> None:
     """Write the call stacks of one server under one load to the files that the user wants.
 
-    Raise LabError unless exactly one pair of a server and a load matches the options.
+    `loads` and `server` are the user's choice; an empty `server` stands for all servers. Raise
+    LabError unless exactly one profile, of one server under one load, matches this choice.
     """
     from runner.present.why import exports, flame_pictures, flames
 

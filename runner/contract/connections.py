@@ -1,4 +1,4 @@
-"""Checks of connections: keep-alive, closing, slow clients, pipelining, and leaks after junk."""
+"""Checks of connections: keep-alive, closing, slow clients, pipelining, and resource leaks."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def connection_rows(server: Server) -> Rows:
 def pipelining_rows(server: Server, seed: int) -> Rows:
     """Return checks of pipelined requests of every kind that the server implements.
 
-    `seed` decides at which bytes one of the streams is cut into pieces.
+    One check cuts its requests into pieces at random bytes, which `seed` determines.
     """
     sent, expected = zip(*mixed_requests(server, PIPELINED), strict=True)
     return {
@@ -108,9 +108,9 @@ def pipelining_rows(server: Server, seed: int) -> Rows:
 
 
 def mixed_requests(server: Server, size: int) -> list[tuple[Message, Expected]]:
-    """Return `size` requests in total, each with its expected answer.
+    """Return `size` requests, each with its expected answer.
 
-    The kinds of requests that the server implements and counts alternate in a fixed order.
+    The requests are of all kinds that the server implements and counts, one kind after the other.
     """
     made = []
     for number in range(size):
@@ -166,8 +166,8 @@ def _try_http_1_0_keep_alive(target: Target) -> Result:
                 "sent HTTP/1.0 with keep-alive twice; expected 200 twice; got "
                 f"{shown([answer, second])}",
             )
-        # A server that keeps a connection of HTTP/1.0 open must say so in a header. This server did
-        # not say so. So it must close the connection, because the client waits for that.
+        # A server that keeps a connection of HTTP/1.0 open must announce this in a header. This
+        # server did not, so it must close the connection: the client waits for the close.
         last = connection.read_to_the_end()
         ok = answer.status == 200 and not last.answers and last.closed
         return (
@@ -182,8 +182,8 @@ def _try_half_closed(target: Target) -> Result:
         connection.send(UNKNOWN.maybe_counted())
         connection.channel.shutdown(socket.SHUT_WR)
         last = connection.read_to_the_end(1.0)
-    # The server may take this as the end of the connection, and close it without an answer. But it
-    # must not leave the connection open.
+    # The server may treat the half-closed connection as ended, and close it without an answer. But
+    # the server must not leave the connection open.
     ok = [answer.status for answer in last.answers] in ([], [200]) and last.closed
     return (
         ok,
@@ -311,8 +311,8 @@ def endurance_rows(
     """Return checks with clients that never finish a request, and with rounds of `junk`.
 
     The server must still answer other clients. From the first round to the last, its memory and
-    the number of its open files must hardly grow. If there is no function that reads one of these
-    two numbers, the check of this number is left out.
+    the number of its open files must hardly grow. If `resident_bytes` is None, the check of the
+    memory is left out. If `open_files` is None, the check of the open files is left out.
     """
     memory: list[int | None] = []
     files: list[int | None] = []
@@ -390,10 +390,9 @@ def _send_junk(server: Server, target: Target, junk: Junk) -> None:
 def _settled(reading: Reading, limit: int | None) -> int | None:
     """Wait until a number of the server, such as its open files, is at most `limit`.
 
-    Return the number as it was read last; None if it could not be read.
-
     If `limit` is None, wait until the number no longer falls. In both cases, wait for at most
-    CONNECTIONS_SETTLE_S. `reading` is the function that reads the number.
+    CONNECTIONS_SETTLE_S. `reading` is the function that reads the number. Return the value that was
+    read last. Return None if the number could not be read.
     """
     deadline = time.monotonic() + CONNECTIONS_SETTLE_S
     now = reading()

@@ -132,9 +132,10 @@ def insert_rows(
     pool_size: int,
     recover_within_s: float = RECOVER_WITHIN_S,
 ) -> Rows:
-    """Return the checks of inserts; no checks if the server does not implement inserts.
+    """Return the checks of inserts.
 
-    If `database` is None, the checks require that the server refuses inserts.
+    If the server does not implement inserts, there are no checks. If `database` is None, the checks
+    require that the server refuses inserts.
     """
     if "devices-insert" not in server.implements:
         return {}
@@ -391,8 +392,8 @@ def outage_rows(
 ) -> Rows:
     """Return checks that pause and kill the database while inserts are under way.
 
-    During the pause there are more inserts than connections in the pool. After each outage, inserts
-    must work again within `recover_within_s`.
+    During the pause, the checks send more inserts than the pool has connections, but at most
+    MOST_CLIENTS. After each outage, inserts must work again within `recover_within_s`.
     """
     recovered = partial(_try_recovered, recover_within_s)
     outage = _Outage(server, database, pool_size)

@@ -52,7 +52,7 @@ WRONG_METHODS = (
     ("devices", "/devices", ("PUT", "DELETE")),
     ("stats", "/stats", ("PUT", "POST")),
 )
-"""Methods that a server must refuse with 405: (feature of the server, path, methods)."""
+"""Methods that a server with a feature must refuse with 405: (feature, path, methods)."""
 
 
 def endpoint_rows(server: Server, nonce: str) -> Rows:
@@ -176,7 +176,7 @@ SENT = {
     ),
     "devices": (request("GET", "/devices"), request("PUT", "/devices")),
 }
-"""For each feature, valid and invalid requests to the paths of the feature."""
+"""Valid and invalid requests that a server must count, by the feature that it implements."""
 
 
 def is_counting(server: Server) -> bool:
@@ -214,10 +214,10 @@ def counting_rows(server: Server) -> Rows:
 def counted(target: Target, server: Server, name: str, checks: Iterable[Check]) -> Iterator[Check]:
     """Yield the checks, then one more check that is called `name`.
 
-    The additional check compares the growth of /count with the number of requests that the other
-    checks sent, without those that the server must not count. If the contract leaves open whether a
-    request is counted, the additional check accepts both. It is not done if the server has no
-    counters, or if the other checks sent no request that may be counted.
+    The additional check compares the growth of /count with the number of requests that `checks`
+    sent and that the server must count. Requests that the server may or may not count are allowed
+    to make /count grow further. The additional check is left out if the server has no counters, or
+    if `checks` sent no request that may be counted.
     """
     first: int | None = None
     with contextlib.suppress(OSError, LabError):

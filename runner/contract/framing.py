@@ -260,9 +260,10 @@ MALFORMED_CHUNKS = {
 
 
 def body_rows(server: Server) -> Rows:
-    """Return checks of bodies of POST /experiments; no checks if the server lacks this endpoint.
+    """Return checks of bodies of POST /experiments.
 
-    Servers written on a raw TCP engine may answer a body in chunks with 411.
+    If the server lacks this endpoint, there are no checks. Servers written on a raw TCP engine may
+    answer a body in chunks with 411.
     """
     if "experiments" not in server.implements:
         return {}

@@ -29,7 +29,8 @@ class Expected:
     """An expected answer.
 
     `words` describes the expected answer. The function `holds` returns True if an answer is as
-    expected; instead of returning False, it may raise LabError with the reason.
+    expected. If an answer is not as expected, `holds` returns False, or raises LabError with the
+    reason.
     """
 
     words: str
@@ -82,7 +83,7 @@ class End(Enum):
 class Exchange:
     """A check that sends a message, and compares the answers with the expected answers.
 
-    Then it checks the state of the connection, or runs another exchange on it.
+    Then it checks the state of the connection, or runs another exchange on the same connection.
     """
 
     send: Message

@@ -56,8 +56,8 @@ def calibrate(run: RunFolder) -> Calibration:
         made_at=manifest.started_at or "",
         fingerprint=manifest.machine.fingerprint,
         tools={name: version for name, version in manifest.tools.items() if name in TRAITS},
-        # The number of CPUs of all generators together. If the manifest names no generator's host,
-        # the generator ran on the CPUs of `placement`.
+        # If the manifest names no host of a generator, the generator ran on the lab's machine, on
+        # the CPUs that `placement` lists.
         generator_cpus=sum(map(len, cpus)) or len(manifest.placement.generator),
         ceilings=tuple(ceilings),
     )

@@ -1,8 +1,9 @@
 """Rebuild a run's tables on Dask workers, on this machine or on others. Dask is an optional extra.
 
-A task rebuilds the parts of the tables that belong to one session. It reads only the raw files of
-this session, and writes each part atomically. So if a worker dies, another worker can repeat the
-task. All workers must have access to the run's folder, for example by a network file system.
+A task rebuilds the parts of the tables that belong to one session. The task reads only the raw
+files of this session, and writes each part atomically. So if a worker dies, another worker can
+repeat the task. All workers must have access to the run's folder, for example by a network file
+system.
 """
 
 import contextlib
@@ -28,7 +29,7 @@ def spread_over(
     """Yield a `map()` that runs on Dask workers.
 
     If `address` is `local`, start `workers` processes, by default one per usable CPU. These
-    processes communicate by TLS with temporary keys. Otherwise `address` is the address of a
+    processes communicate by TLS with temporary keys. Any other `address` is that of a running
     scheduler (tcp://host:port or tls://host:port), and the keys come from Dask's configuration.
     Raise LabError if Dask is not installed or the scheduler does not answer.
     """

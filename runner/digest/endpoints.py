@@ -28,8 +28,8 @@ from runner.store import Values, replacing
 MOST_ENDPOINTS = 200
 """The table of endpoints has at most this many endpoints per trial.
 
-If the script requests more endpoints, the last endpoint in the table stands for all endpoints that
-are requested less often than the others.
+If the script requests more endpoints, the trial's last endpoint in the table stands for all
+endpoints that are requested too rarely to have their own row.
 """
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99_9": 99.9}
 """Latency percentiles in the tables, by the name that their columns contain.
@@ -40,7 +40,7 @@ The column of a percentile is null if too few requests were slower than the perc
 
 @dataclass(frozen=True)
 class _Load:
-    """A script's load, as far as the tables need it: labels, results of checks, mode and times.
+    """What the tables need to know about a script's load: labels, results of checks, mode, times.
 
     The requests, iterations and users of the load are not here, but in views of a DuckDB database.
     """
@@ -261,7 +261,7 @@ def _kinds(database: duckdb.DuckDBPyConnection, load: _Load) -> Iterable[_Kind]:
 
 
 def _counts(database: duckdb.DuckDBPyConnection, view: str) -> dict[int, int]:
-    """Count the requests of a view by label; the keys of the result are the labels' numbers."""
+    """Return the number of a view's requests with each label, by the number of the label."""
     rows = database.view(view).aggregate("label, count(*)", "label").fetchall()
     return dict(rows)
 
@@ -295,11 +295,11 @@ def _by_endpoint(
 
 
 def _endpoint(label: Labels, only_origin: str) -> str:
-    """Return the name of an endpoint: the method, followed by the name of the request.
+    """Return the name of an endpoint: the method, and the name or the URL of the request.
 
-    If the request has no name, the URL follows the method instead. `only_origin` is the origin that
-    all URLs of the load share, and is left out of the URL. If the URLs have several origins,
-    `only_origin` is empty.
+    The URL is used only if the request has no name. `only_origin` is the origin that all URLs of
+    the load share, and is left out of the URL. If the URLs have several origins, `only_origin` is
+    empty.
     """
     where = label.name or label.url.removeprefix(only_origin) or "(no URL)"
     return " ".join(filter(None, (label.method, where)))
@@ -378,12 +378,12 @@ def _percentiles(
 ) -> list[dict[str, float | None]]:
     """Return the latency columns of each group, in the order of the groups' keys.
 
-    Each element of the result has the values of one group, by column of the table `endpoints`.
-    Percentiles that the number of the group's requests does not support are left out. If this
-    number is too small even for the median, `latency_tail_percent` is None.
+    Each element of the result has the values of one group, by column of the table `endpoints`. A
+    percentile is left out if too few requests of the group lie above it (`carried_percent`). If too
+    few requests lie even above the median, `latency_tail_percent` is None.
 
-    `requests` has the number of requests of each group, in the same order. `published` is the
-    column of the view `view` that has the published latency.
+    `requests` has the number of requests of each group, in the order of the keys. `published` is
+    the column of the view `view` that has the published latency.
     """
     wanted = []
     begin = 0

@@ -174,7 +174,7 @@ def digest_imported(
 
 
 _NO_URL = {("", "", "")}
-"""Endpoints that are not counted: only the endpoint with empty method, name and URL.
+"""The method, name and URL of labels that do not count as endpoints: all three are empty.
 
 The labels of the script's checks have these three empty texts, because a check belongs to no
 request.
@@ -192,7 +192,7 @@ def _write_watched(run: RunFolder, trial: Trial, watched: Watched, is_csv: bool)
 def _without_requests(trial: Trial, tally: Tally) -> ImportedDigest:
     """Return the digest of a file without HTTP requests.
 
-    The digest has no metrics, and its only check, of the invariant HAS_REQUESTS, fails.
+    The digest has no metrics. Its only check is that of the invariant HAS_REQUESTS, which fails.
     """
     own = [name for name in tally.points if name not in UNWATCHED]
     words = ", ".join(f"{name} ({tally.points[name]:,})" for name in sorted(own)[:8])

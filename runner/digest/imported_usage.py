@@ -2,8 +2,8 @@
 
 The tool's clock may differ from the clock of the load generator, so the times of the tool's samples
 are converted to the clock of the load generator. Each row of the raw file has the CPU time that the
-server had used up to the time of the row. If the lab itself measures a trial, the raw file has the
-same form.
+server had used up to the time of the row. The raw file has the form of the files in which the lab's
+own sampler writes CPU times.
 """
 
 from __future__ import annotations
@@ -34,13 +34,9 @@ MOST_ZONE_S = 14 * 3600
 COVERED = 0.9
 """CPU time per request is computed only if the samples cover at least this share of the load."""
 SHORT_S = 0.11
-"""If the median interval between samples is longer than this, the peak CPU use in windows of 0.1 s
-is not computed.
-"""
+"""The peak CPU use in 0.1 s is computed only if the median interval of samples is at most this."""
 LONG_S = 1.6
-"""If the median interval between samples is longer than this, the peak CPU use in windows of 1 s is
-not computed.
-"""
+"""The peak CPU use in 1 s is computed only if the median interval of samples is at most this."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,9 +157,9 @@ def _aligned(
 
     `begin_s` is the time when the load began, in seconds since the epoch, and `t_s` are the
     samples' times minus `begin_s`. `clock` is `wall` if the samples' times are in UTC, and `local`
-    if they are in an unknown time zone. Otherwise the samples have no time of day, and the lab
-    assumes that the first sample was taken when the load began. The time of this sample is
-    `t_s[1]`, because the import adds a row before the first sample.
+    if they are in an unknown time zone. For any other `clock`, the samples have no time of day, so
+    the lab assumes that the first sample was taken when the load began. The time of the first
+    sample is `t_s[1]`, because the import adds a row before this sample.
     """
     if clock == "wall":
         return _Moved(0.0)

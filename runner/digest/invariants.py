@@ -19,11 +19,10 @@ k6 adds up durations in nanoseconds, but prints them in milliseconds as floats.
 MIN_COVERAGE = 0.99
 MOST_IDLE = 0.005  # highest CPU use of a server that counts as idle, as a share of a core
 SETTLED_S = 0.1
-"""Until this many seconds after the start of a load, a generator may run on CPUs that it was not
-given.
+"""Until this many seconds after the load's start, a generator may run on any CPU.
 
-The generator's process begins as the program taskset. Until taskset has set the CPUs of the
-process, the process may run on any CPU.
+The generator's process begins as the program taskset, which needs some time to restrict the process
+to the CPUs that the generator was given.
 """
 MAX_LATE = 0.2
 """The probe may send at most this share of its requests late by its own fault.
@@ -37,15 +36,14 @@ wrk connects once to test the address (wrk.resolve in wrk.lua). The lab connects
 number of accepted connections, and keeps one connection to /stats during the load.
 """
 STRANGERS = 20
-"""Up to this many connections of other programs are allowed, if the kernel counts the connections.
+"""Number of connections of other programs that the kernel's count of connections may include.
 
 The kernel's count is used only if the server does not count its connections. The kernel counts the
-connections of all programs in the network namespace, so some may belong to other programs.
+connections of all programs in the network namespace.
 """
 LITTLE_TOLERANCE = 0.05
 LONG = 5.0
-"""Little's law is checked only if the steady time of a load is at least this many times as long as
-a mean iteration.
+"""Little's law is checked only if the steady time lasts at least this many mean iterations.
 
 In a shorter steady time, some users would still be starting.
 """
@@ -57,25 +55,23 @@ it in ticks, and two of the counted ticks may lie outside the load. In a short l
 noticeable share of the time.
 """
 STEPPED_S = 0.05
-"""During a load, the difference between wall clock and monotonic clock may change by this many
-seconds.
+"""The difference between wall clock and monotonic clock may change by this many seconds in a load.
+
+A larger change shows that the wall clock was set during the load.
 """
 SLEWED = 0.001
-"""The difference between wall clock and monotonic clock may also change by this share of the load's
-length, in addition to STEPPED_S.
+"""In addition to STEPPED_S, the difference may change by this share of the load's length.
 
 NTP may slew the wall clock by 0.05 % (adjtimex(2)).
 """
 TOGETHER = 0.9
-"""All generators must run together for at least this share of the time for which the
-longest-running generator runs.
-"""
+"""Generators must run together for at least this share of the time of the longest-running one."""
 APART_NS = 150_000_000
-"""Tolerance, in nanoseconds, for short loads that miss the share TOGETHER.
+"""The time for which all generators run together may be this much shorter than the longest time.
 
-The time for which all generators run together may always be up to this much shorter than the time
-for which the longest-running generator runs. Programs take tens of milliseconds to start and to
-end, which is a large share of a short load.
+The longest time is that of the generator that runs longest. This tolerance, in nanoseconds, is for
+short loads that miss the share TOGETHER. Programs take tens of milliseconds to start and to end,
+which is a large share of a short load.
 """
 UNDER_WAY = 0.5
 """On average, at least this share of wrk's connections must have a request under way.

@@ -7,8 +7,8 @@ The module relies on these facts of k6's source (lib/netext/httpext/tracer.go, w
 1.8.1 and 2.2.0):
 
 - `time` is the end of the request, in wall-clock time.
-- `http_req_blocked` is the time from asking for a connection until k6 has the connection, so it
-  contains `http_req_connecting` and `http_req_tls_handshaking`.
+- `http_req_blocked` is the time for which a request waits until it has a connection, so it contains
+  `http_req_connecting` and `http_req_tls_handshaking`.
 - `http_req_duration` = sending + waiting + receiving. This duration begins after connecting.
 """
 
@@ -43,9 +43,9 @@ from runner.store import read_json, replacing
 CLOSED_SHARE = 0.99
 """Share that decides between the modes `close` and `mixed` if connections are not kept.
 
-The mode is `close` if at least this share of the requests that had a connection opened it.
-Otherwise the mode is `mixed`. A request whose connection could not be opened had no connection, and
-k6 reports no connecting time for it.
+The mode is `close` if at least this share of the requests opened a new connection, and `mixed` if
+fewer did. Requests whose connection could not be opened are not counted, because k6 reports no
+connecting time for them.
 """
 SETTLED = 0.1
 """The steady time of a load begins when this share of the load is over.
@@ -57,8 +57,8 @@ GROUP_ROWS = 61_440  # rows in a row group of the table of requests
 LONGEST_NS = 30 * 86_400 * 10**9
 """If two requests of a load are further apart than this, the clock was set during the load.
 
-The file of the load is then refused. Otherwise the throughput table, which has one row per bin,
-would become huge.
+The file of such a load is refused, because the throughput table, which has one row per bin, would
+become huge.
 """
 MEMORY_MB = 400
 """Memory in MB that the whole process of a digest may need."""
@@ -197,7 +197,7 @@ class RequestNumbers(Tally):
     If no end was planned, all responses are counted.
     """
     tail_percent: float | None = None
-    """Highest percentile of the latency that the number of requests supports.
+    """Highest percentile of the latency above which enough requests lie (`carried_percent`).
 
     None if there are too few requests even for the median.
     """
@@ -234,8 +234,9 @@ def digest_requests(
     - `window_s` is the planned duration of an open load, counted from the first request.
     - `spool` is the function that reads the raw file. Each generator other than k6 has its own
       function.
-    - `look` is called so that the caller can read more from the views of `_open_spool`. If the file
-      has no HTTP request, `look_at_rest` is called instead, and then NoRequestsError is raised.
+    - `look` is called with the database, so that the caller can read more from the views of
+      `_open_spool`. If the file has no HTTP request, only `look_at_rest` is called, and then
+      NoRequestsError is raised.
 
     In mode `keepalive`, the column `latency_ms` is http_req_duration. In the other modes it is the
     time from asking for a connection to the last byte: max(blocked, connecting + tls) + duration.
@@ -283,8 +284,9 @@ def spool_together(
     """Spool the raw files of several generators, each into its own folder within `folder`.
 
     Return a Tally with the sums of the files' counts. `raw` is the file of the first generator.
-    `further` holds the other files, each with a number of nanoseconds. This number is added to the
-    times in the file, to convert these times to the wall clock of the first generator's host.
+    `further` has the file of each further generator, and the number of nanoseconds to add to the
+    times in this file. The addition converts the times to the wall clock of the first generator's
+    host.
     """
     whole = Tally()
     for number, (path, behind_ns) in enumerate([(raw, 0), *further], start=1):
@@ -329,9 +331,9 @@ def mode_of(asked: str, opened: int, connected: int, held: int | None) -> str:
     `opened` is the number of requests that opened a connection, and `connected` is the number of
     requests that had a new or a reused connection. If connections are reused, a user opens
     connections only for the user's first requests, so the load opens at most `held` connections. If
-    the load opens more connections, the generator or the server closed some connections. The mode
-    is then `close` if nearly all of the `connected` requests opened a connection (CLOSED_SHARE),
-    and `mixed` otherwise.
+    the load opens more connections, the generator or the server closed some connections. In this
+    case, the mode is `close` if nearly all of the `connected` requests opened a connection
+    (CLOSED_SHARE), and `mixed` if fewer did.
     """
     if held is None:
         return asked
@@ -522,8 +524,8 @@ def _tail_ms(
 ) -> float | None:
     """Return a percentile, in ms, of the latency in the column `published`.
 
-    `percent` is the highest percentile that the number of requests supports. If it is None, because
-    there are too few requests even for the median, return None.
+    `percent` is the percentile. If it is None, because there are too few requests even for the
+    median, return None.
     """
     if percent is None:
         return None

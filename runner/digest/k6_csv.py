@@ -105,7 +105,7 @@ class _Reader:
 
 
 def _tags(names: Sequence[str], joined: str) -> dict[str, str]:
-    """Return the tags of a point; leave out tags whose value is empty.
+    """Return the tags of a point, without the tags whose value is empty.
 
     `joined` is a text with the values of the tags `names`, joined by _SEPARATOR.
     """
@@ -114,7 +114,10 @@ def _tags(names: Sequence[str], joined: str) -> dict[str, str]:
 
 
 def _times_ns(texts: pa.ChunkedArray) -> NDArray[np.int64]:
-    """Return times in ns since the epoch; raise ValueError for a format that k6 does not write."""
+    """Convert texts with times to ns since the epoch.
+
+    Raise ValueError if the texts do not have a format in which k6 writes times.
+    """
     sample = texts[0].as_py()
     if unit := _UNITS.get(len(sample)) if sample.isdigit() else None:
         return np.asarray(texts.cast(pa.int64()).to_numpy()) * unit

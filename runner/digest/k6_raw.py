@@ -15,8 +15,8 @@ with Python's json. If such a line is a valid point, the line is rewritten in th
 that declares a metric is also valid. Any other line is reported as a fault.
 
 k6 writes the points of a request one after the other, and does not mix them with the points of
-another request. Therefore the points whose metric is in REQUEST_METRICS must have these metrics in
-exactly the order of REQUEST_METRICS, request after request. Any other order is reported as damage.
+another request. Therefore each request must have one point of each metric in REQUEST_METRICS, in
+the order of REQUEST_METRICS. Any other order is reported as damage.
 """
 
 from __future__ import annotations
@@ -99,13 +99,13 @@ A row has the wall-clock time when the request ended, the durations that k6 meas
 status, and k6's error code. `error_code` is 0 if there was no error.
 """
 LABELLED = REQUESTS.append(pa.field("label", pa.int32()))
-"""One row per request: the columns of REQUESTS, and the number of the label in `Tally.labels`."""
+"""One row per request: the columns of REQUESTS, and the index of its label in `Tally.labels`."""
 ELSEWHERE = LABELLED.append(pa.field("port", pa.int32()))
 """One row per request that a user's script sent, but that is not part of the load on the server.
 
-There are two kinds of such requests. If setup() or teardown() sent the request, the column `port`
-has SET_UP_PORT. Otherwise the request went to a port other than the server's port, and the column
-`port` has this other port.
+There are two kinds of such requests. For a request that setup() or teardown() sent, the column
+`port` has SET_UP_PORT. For a request to a port other than the server's port, the column has this
+other port.
 """
 SET_UP_PORT = 0  # number in the column `port` for all requests of setup() and teardown()
 SET_UP_GROUPS = ("::setup", "::teardown")
@@ -153,8 +153,8 @@ class DamageError(Exception):
         self.line = line
         """Number of the faulty line; 0 if unknown.
 
-        If the file ends early or is corrupt, this is the number of the line after the last line
-        that was read.
+        If the file ends early or is corrupt, this number is that of the first line that could not
+        be read.
         """
         self.reason = reason
         self.cut = cut
@@ -194,7 +194,7 @@ class Tally:
 
     @property
     def labels(self) -> list[Labels]:
-        """The labels of requests and checks; a label's index in the list is its number."""
+        """The labels of requests and checks. The number of a label is its index in this list."""
         return self.labelling.labels
 
 
@@ -259,9 +259,8 @@ def spool_points(
             deque(blocks, maxlen=0)
             if file.damage is None or file.damage.cut:
                 raise
-            # The file was read to its end above, and its compressed stream is corrupt. This caused
-            # the faulty line, so the fault of the stream is reported below instead of the fault of
-            # the line.
+            # The file was read to its end above, and its compressed stream is corrupt. The corrupt
+            # stream caused the faulty line, so only the fault of the stream is reported, below.
     damage = file.damage
     incomplete = len(pairing.waiting)
     if damage:
@@ -307,7 +306,7 @@ class GroupWriter(AbstractContextManager["GroupWriter"]):
         self._waiting_rows = 0
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """Add rows. Once there are enough rows for a row group, they are written to the file."""
+        """Add rows, and write all row groups that are complete to the file."""
         batches = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches()
         self._waiting += [batch for batch in batches if batch.num_rows]
         self._waiting_rows += rows.num_rows
@@ -536,7 +535,7 @@ class Block:
 
     @classmethod
     def without_points(cls, fault: DamageError | None = None) -> Block:
-        """Return a Block without points, for lines that cannot be read or if there are no lines."""
+        """Return a Block without points, for a text that is empty or cannot be parsed."""
         return cls(Points.none(), [], 0, [], fault)
 
 
@@ -614,10 +613,11 @@ def _taken_apart(block: bytes, *, rewritten: bool = False) -> _Apart:
     The docstring of this module shows k6's form. Each line in this form gives one point. Raise
     ValueError if the name, time, value or tags of such a line are invalid.
 
-    At first, `rewritten` is false: the lines' values are checked, and a line whose value JSON might
-    forbid is skipped. If lines were skipped, `_rewritten` replaces them, and this function is
-    called once more with `rewritten`. The values are then not checked, because `_rewritten` writes
-    only valid values, and some of these, such as negative ones, would fail the check.
+    The first call for a block is made without `rewritten`. It skips each line whose value JSON
+    might forbid. `_read_singly` then replaces the skipped lines by the results of `_rewritten`, and
+    makes a second call with `rewritten`. The second call does not check the values, because
+    `_rewritten` writes only valid values, some of which the check would reject, such as negative
+    numbers.
     """
     text = np.frombuffer(block, np.uint8)
     ends = np.flatnonzero(text == ord("\n")).astype(np.int32)
@@ -707,7 +707,10 @@ def _code(text: str) -> int:
 
 
 def _port(url: str) -> int:
-    """Return a URL's port, or its scheme's default port; NO_PORT if the text is not a URL."""
+    """Return the port that a URL names, or else the default port of the URL's scheme.
+
+    Return NO_PORT if the text is not a URL, or if the scheme has no entry in DEFAULT_PORTS.
+    """
     try:
         parts = urlsplit(url)
         default = DEFAULT_PORTS.get(parts.scheme, NO_PORT)
@@ -824,7 +827,7 @@ class _Numbered:
     """
 
     points: Points
-    """The points; `metric` is an index of KNOWN, or _UNKNOWN."""
+    """The points. Their field `metric` has an index of KNOWN, or _UNKNOWN."""
     kept: NDArray[np.void]
     """The values of _KEPT for each set of tags in the block."""
 
@@ -866,15 +869,16 @@ class _Picked:
 
     `_Pairing` counts the points and combines them into rows. k6 writes the points of a request in a
     fixed order. If the block's points of request metrics are in this order, `requests` has the
-    requests whose points are all in this block. Otherwise `requests` is empty, and `before` has all
-    points of request metrics, so that `_Pairing` finds the point that is out of order.
+    requests whose points are all in this block. If they are not in this order, `requests` is empty,
+    and `before` has all points of request metrics, so that `_Pairing` finds the point that is out
+    of order.
     """
 
     block: Block
     labelling: Labelling
     """The labels whose numbers are in the field `label` of the points."""
     sums: NDArray[np.float64]
-    """Sum of the values of each metric of KNOWN."""
+    """Sum of the values of each metric of KNOWN, from which `_Pairing` counts iterations."""
     before: Singles
     """Points of a request whose first points are in an earlier block."""
     following: Singles
@@ -1148,9 +1152,10 @@ def _faulty(points: Singles) -> NDArray[np.bool_]:
 
 
 def _rewritten(line: bytes) -> bytes:
-    """Return a point's line rewritten in k6's form; empty if the line declares a metric.
+    """Return the line of a point, rewritten in the form that this module's docstring shows.
 
-    Raise ValueError with the reason if the line is invalid.
+    Return an empty line if the line declares a metric. Raise ValueError with the reason if the line
+    is invalid.
 
     k6 1.x writes infinite values of users' metrics as `+Inf` or `-Inf`. These values are not JSON,
     but they are accepted here, and replaced by large numbers. k6 2.x omits infinite values, and

@@ -25,7 +25,7 @@ MOST_LABELS = 5_000
 If the points need more labels, points with any further label get the label OTHER instead.
 """
 MOST_URLS = 100_000
-"""The lab counts the different URLs of a label, but stops counting at about this number."""
+"""The different URLs of a label are counted only up to about this number."""
 LONGEST = 300  # names are cut off after this number of characters
 _KEPT_TAGS = ("method", "group", "scenario", "proto", "tls_version")
 _UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
@@ -83,10 +83,10 @@ class Labelling:
     _urls: dict[int, set[int]] = field(default_factory=dict)
 
     def number(self, label: Labels, url: str) -> int:
-        """Return the index of a label in `labels`, and note the URL as one of this label's URLs.
+        """Return the index of a label in `labels`, and store the URL as one of the label's URLs.
 
         A label that is not in `labels` yet is added first (see `MOST_LABELS`). An empty URL is not
-        noted.
+        stored.
         """
         number = self._add(label)
         if url:
@@ -113,7 +113,7 @@ class Labelling:
         return {number: len(urls) for number, urls in self._urls.items()}
 
     def different_urls(self, numbers: Iterable[int]) -> int:
-        """Return the number of different URLs of several labels together; at most MOST_URLS."""
+        """Return the number of different URLs of several labels together, up to MOST_URLS."""
         urls: set[int] = set()
         for number in numbers:
             if len(urls) < MOST_URLS:
@@ -136,7 +136,10 @@ class Labelling:
 
 
 def url_of(tags: Mapping[str, Any]) -> str:
-    """Return the tag `url` of a point, or else its tag `name`; empty if the point has neither."""
+    """Return the tag `url` of a point, or else its tag `name`.
+
+    Return an empty text if the point has neither tag.
+    """
     return str(tags.get("url", tags.get("name")) or "")
 
 
@@ -145,8 +148,8 @@ def labels_of(tags: Mapping[str, Any]) -> Labels:
     known = {name: str(tags.get(name, ""))[:LONGEST] for name in _KEPT_TAGS}
     name = str(tags.get("name", ""))
     url = str(tags.get("url", name))
-    # If the script gives a request a name, k6 writes the name into the tag `url`, too. So if both
-    # tags are equal, they hold a name unless they look like a URL.
+    # If the script gives a request a name, k6 writes the name into both tags. If the script gives
+    # no name, k6 writes the URL into both tags. So a text without `://` in both tags is a name.
     has_name = bool(name) and (name != url or "://" not in name)
     return Labels(
         **known,
@@ -185,7 +188,10 @@ class Announced:
 
 
 def announced_in(line: bytes) -> Announced | None:
-    """Return the facts about the metric that a line declares; None if it declares no metric."""
+    """Return the facts about the metric that a line declares.
+
+    Return None if the line declares no metric.
+    """
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):

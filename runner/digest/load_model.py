@@ -17,7 +17,7 @@ from runner.model import setting_text, short_number
 from runner.shapes import ForTime, LoadModel, Shape, Steps
 
 ARRIVALS = 3.0
-"""The load is divided into windows of time, so that on average this many iterations begin in each.
+"""The load is divided into equal windows of time, in which on average this many iterations begin.
 
 If the number of iterations that begin in a window hardly changes from window to window, the
 iterations began at even intervals. The mean number is small, so that the windows would differ
@@ -41,8 +41,8 @@ difference is at most UNEVEN_SHARE of this mean number.
 UNEVEN_SHARE = 0.1
 """Allowed difference as in UNEVEN, but as a share of the mean number in the two windows.
 
-The larger of the two allowed differences counts. If many iterations begin in the windows, it is
-this share.
+The larger of the two allowed differences counts. UNEVEN_SHARE is the larger one if many iterations
+begin in the windows.
 """
 EVEN = 0.75
 """If at least this share of the windows is even, the iterations began at planned times.
@@ -50,35 +50,29 @@ EVEN = 0.75
 UNEVEN and UNEVEN_SHARE say when a window is even.
 """
 BUSY = 0.95
-"""If on average at least this share of the users runs an iteration, the load is closed, unless k6
-dropped an iteration before the end of the load.
+"""A load is closed if on average at least this share of its users runs an iteration.
 
-ENDING says when the end of the load begins. In an open load the share is lower, because some
-users wait for the next planned time.
+In an open load the share is lower, because some users wait for the next planned time. The rule is
+not applied if k6 dropped an iteration before the end of the load (ENDING).
 """
 FEW_BUSY = 0.5
-"""If the users that run an iteration are always fewer than this share of the allocated users, the
-load is open.
+"""A load is open if always less than this share of its allocated users runs an iteration.
 
-The reason is that k6 allocates spare users only for open loads. This rule is used only if all times
-in the file are whole seconds, because such times do not show how evenly iterations begin.
+k6 allocates spare users only for open loads. The rule is applied only if all times in the file are
+whole seconds, because such times do not show how evenly iterations begin.
 """
 ENDING = 0.05
-"""Share of a load's time, at the end of the load.
+"""Length of the end of a load, as a share of the load's time.
 
-If k6 drops an iteration before this time, the load is open. Iterations that k6 drops later do not
-show that the load is open: near the end of a load, k6 may drop iterations because no time is left
-for them.
+If k6 drops an iteration before the end begins, the load is open. Iterations that k6 drops during
+the end do not show that the load is open: k6 may drop them because no time is left for them.
 """
 CONSTANT = 0.9
 """The number of users is constant if it is at its maximum in at least this share of the seconds."""
 RAMPING = 1.1
-"""The rate is a ramp if the rates of the first and the last tenth of the load differ by more than
-this factor.
-"""
+"""A rate is a ramp if the first and the last tenth of the load differ by more than this factor."""
 FASTEST = 0.01
-"""The lab assumes that the fastest requests, up to this share of all requests, did not wait for
-other requests.
+"""The lab assumes that this share of the requests, the fastest ones, did not wait for others.
 
 So the quantile of the requests' durations at this share estimates the duration without waiting.
 """
@@ -116,7 +110,10 @@ class LoadSeen:
     think_ms: float
     """Mean time that an iteration spends outside its requests."""
     fastest_ms: float
-    """Duration that the fastest 1 % of the requests did not exceed; NaN if requests are too few."""
+    """Duration that the fastest 1 % of the requests did not exceed.
+
+    NaN if there are fewer than 100 requests.
+    """
     request_ms: float
     """Mean duration of a request."""
     whole_seconds: bool = False
@@ -125,6 +122,8 @@ class LoadSeen:
     @property
     def is_ramp(self) -> bool:
         """True if the rate of an open load changed between its first and its last tenth.
+
+        If k6 dropped iterations, the value is False.
 
         Even at a constant rate, the numbers of iterations that begin in the first and in the last
         tenth of a load may differ a little. One reason is that k6 may begin an iteration late, so

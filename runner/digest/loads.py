@@ -49,8 +49,8 @@ from runner.store import OF_SCRIPTS, RunFolder, raw_name, replacing
 FEWEST_KEPT = 0.5
 """If at least this share of a session's places is undisturbed, the disturbed places are left out.
 
-Otherwise the session is repeated. A place is the number of a slice among the slices of its server
-in the session, counted from 1.
+If fewer places are undisturbed, the session is repeated. A place is the number of a slice among the
+slices of its server in the session, counted from 1.
 """
 SUMS = (
     "requests",
@@ -112,7 +112,7 @@ def left_out_places(taken: Sequence[Sequence[str]]) -> LeftOut:
     place.
 
     If the share of undisturbed places is at least FEWEST_KEPT, the disturbed places are left out.
-    Otherwise no place is left out, and `why_repeat` says why the session must be repeated.
+    If it is lower, no place is left out, and `why_repeat` says why the session must be repeated.
     """
     disturbed = {place: who for each in taken for place, who in enumerate(each, start=1) if who}
     places = max((len(each) for each in taken), default=0)
@@ -188,8 +188,9 @@ def _first_byte(known: Mapping[str, float]) -> dict[str, float | None]:
 def _tail(percent: float | None, ms: float | None) -> dict[str, float | None]:
     """Return the columns of trials.parquet about the highest percentile of a load's latency.
 
-    `percent` is the highest percentile that the number of requests supports, and `ms` is the
-    latency at this percentile. Both are None if there are too few requests even for the median.
+    `percent` is the highest percentile above which enough requests lie (`carried_percent`), and
+    `ms` is the latency at this percentile. Both are None if there are too few requests even for the
+    median.
     """
     return {"latency_tail_percent": percent, "latency_tail_ms": ms}
 
@@ -263,8 +264,8 @@ def read_load(
     digest = partial(digest_requests, raw(files.samples), tables, **given, held=held, look=look)
     spool = files.spool(raw, cell, measurement, salvage)
     whole = points = digest(spool=spool)
-    # The metrics exclude the requests of the first `lead_s` seconds, but the invariants are checked
-    # with all requests.
+    # The metrics exclude the requests of the lead, which is the first `lead_s` seconds. But the
+    # invariants are checked with all requests.
     if cell.lead_s:
         points = digest(spool=partial(spool, lead_s=cell.lead_s))
     metrics = metrics_of_points(points, cell, window_s)
@@ -377,10 +378,10 @@ def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTria
 
 
 def _all_words(loads: Sequence[LoadOfTrial], name: str) -> str:
-    """Return the different words of a metric of several loads, as one text.
+    """Return the words that a metric has in several loads, joined by commas, each word once.
 
     `name` is the name of the metric, such as `proto`. The metric of each load is a text of words
-    that are separated by commas. The result has the same form, and has each word only once.
+    that are separated by commas.
     """
     known = [load.metrics[name] for load in loads if name in load.metrics]
     return ", ".join(dict.fromkeys(word for text in known for word in text.split(", ")))
@@ -462,8 +463,8 @@ _SAMPLES = {
 def load_tables(run: RunFolder, trial: Trial, of_slice: int | None) -> dict[str, Path]:
     """Return the paths of a slice's parts of the tables in K6_TABLES, by the name of the table.
 
-    If `of_slice` is None, return the paths for the whole trial. The trial's requests are in a file
-    of their own, which is not joined with other parts.
+    If `of_slice` is None, return the paths for the whole trial. In this case, the path for the
+    table `requests` is that of the trial's final file, because each trial has its own such table.
     """
     name = trial.trial_id if of_slice is None else f"{trial.trial_id}.{of_slice}"
     final = (
@@ -476,7 +477,7 @@ def load_tables(run: RunFolder, trial: Trial, of_slice: int | None) -> dict[str,
 
 @dataclass(frozen=True)
 class _Reconciled:
-    """Results for which the lab reads the generators' own summaries of a load."""
+    """Results that the lab derives from the summaries that the generators wrote about a load."""
 
     metrics: Metrics = field(default_factory=dict)
     """Counts of the results of the script's own checks; empty if the script has no checks."""
@@ -529,7 +530,7 @@ def _samples_together(
 ) -> Metrics:
     """Join the tables of a trial's slices, and return latency statistics over all requests.
 
-    If the trial has no slices, there is nothing to join, so return no metrics.
+    If the trial has no slices, join nothing, and return no metrics.
     """
     if trial.cell.slices is None:
         return {}

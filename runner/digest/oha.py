@@ -9,10 +9,10 @@ of oha's source (src/client.rs, src/db.rs, src/printer.rs of 1.16):
   the request opened a connection, the time of connecting lies between `start` and `end`.
 - If the load has an offered rate, each request has a turn, which is the time when the request
   should begin. The column `start_latency_correction` has the turn, but the time in this column may
-  be up to a millisecond late. The column `duration` is then the time from the value in
-  `start_latency_correction` to `end`, instead of the time from `start` to `end`.
-- The turns follow each other at the offered rate, and the first turn is when oha begins. So the
-  place of a request in the order of the turns shows when the request was due.
+  be up to a millisecond late. The column `duration` is the time from `start_latency_correction` to
+  `end`. If the load has no offered rate, `duration` is the time from `start` to `end`.
+- The turns follow each other at the offered rate, and the first turn is when oha begins. So if the
+  requests are numbered in the order of their turns, a request's number shows when it was due.
 - Requests without an answer are only in the report.
 """
 
@@ -27,8 +27,9 @@ from runner.model import LabError
 from runner.store import read_json
 
 LONGEST_START_S = 10
-"""If a file says that oha began more than this many seconds after the lab started oha, the file
-belongs to another load.
+"""Oha begins at most this many seconds after the lab starts it.
+
+If the file says that oha began later, the file belongs to another load.
 """
 BYTES = "bytes of answers"
 _COLUMNS = {

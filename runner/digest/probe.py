@@ -38,9 +38,9 @@ CONNECTING_NS = 1_000_000_000
 AS_OFTEN = 0.1
 """Allowed difference between load and probe in the share of requests that opened a connection.
 
-If the load's share and the probe's share differ by at most this, the lab assumes that the server
-closed the connections of load and probe equally often. Requests that had no earlier connection to
-reuse are not counted.
+If the shares of load and probe differ by at most this number, the lab assumes that the server
+closed the connections of load and probe equally often. Requests that could not reuse a connection,
+because their client had opened no connection before, are not counted.
 """
 PACKED: dict[str, object] = {
     "compression": "zstd",
@@ -52,8 +52,8 @@ PACKED: dict[str, object] = {
 }
 """Options for compressing the files of tables/probe.
 
-Each trial has one file, and many of these files have only a few rows. For the size of such a file
-the metadata matter, so the options also keep the metadata small.
+Each trial has one file, and many of these files have only a few rows. The metadata are a large
+share of such a small file, so some options keep the metadata small.
 """
 
 
@@ -74,7 +74,7 @@ class ProbeSamples:
 
     @property
     def loads(self) -> int:
-        """Number of loads during which the probe sent requests; each slice counts as a load."""
+        """Number of loads during which the probe sent requests. Each slice is a load of its own."""
         return int(self.series.max(initial=0)) + 1
 
     def due_within(self, window: Window) -> npt.NDArray[np.bool_]:
@@ -123,13 +123,13 @@ def late_share(probe: ProbeSamples, windows: Sequence[Window], hz: float) -> flo
     the mean of these shares, weighted by the lengths of the windows.
 
     While the probe waits for the server, a delay is not the probe's fault. The probe waits until
-    the server accepts a connection, and while the maximum number of the probe's requests is under
-    way.
+    the server accepts a connection. It also waits while about the maximum number of its requests is
+    under way (`_held_up`).
 
-    There are two cases in which only the requests that were sent are considered. In the first case,
-    fewer than ten requests were due. In the second case, the probe waits for the server at the end
-    of the window, so some due requests were not sent for this reason. If in these cases fewer than
-    ten requests were sent, the share in the window is assumed to be 0.
+    In two cases, the share is computed from the requests that were sent, not from those that were
+    due: if fewer than ten requests were due, and if the probe waits for the server at the end of
+    the window, because then it could not send all due requests. If the share is computed from
+    fewer than ten requests that were sent, it is assumed to be 0.
     """
     punctual = (probe.sent_ns - probe.scheduled_ns <= LATE_NS) | _held_up(probe, probe.scheduled_ns)
     late = []
@@ -172,10 +172,10 @@ def _held_up(probe: ProbeSamples, at_ns: npt.NDArray[Any]) -> npt.NDArray[np.boo
 def reopened_share(probe: ProbeSamples | None) -> float:
     """Return the share of the probe's requests that had to open a new connection.
 
-    A request is counted only if the probe had opened more connections than it needed for the
-    requests under way. Such a request opens a new connection only if the server has closed an
-    earlier connection. The first requests of each load are not counted, because the probe begins
-    each load with new connections. Return 0 if fewer than ten requests are counted, or if there is
+    A request is counted only if the probe had opened more connections than there were requests
+    under way. Such a request could reuse a connection, so it opens a new one only if the server has
+    closed a connection. The first requests of each load are not counted, because the probe begins
+    each load without connections. Return 0 if fewer than ten requests are counted, or if there is
     no probe.
     """
     if probe is None:
@@ -274,9 +274,9 @@ def saw_the_same(cell: Cell, mode: str, metrics: Mapping[str, float | int | None
 
     If the load reuses its connections (mode `keepalive`), the response times are comparable. In the
     other modes, the latency of the load includes the time for opening new connections, but the
-    probe opens a new connection only if the server has closed an earlier connection. So the
-    response times are then comparable only if the server closes the connections of load and probe
-    equally often.
+    probe opens a new connection only if the server has closed an earlier connection. So in these
+    modes, the response times are comparable only if the server closes the connections of load and
+    probe equally often.
     """
     if cell.workload == OWN_SCRIPT:
         return False

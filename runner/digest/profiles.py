@@ -30,7 +30,7 @@ Rows = list[Values]
 
 @dataclass(frozen=True)
 class _Slice:
-    """A slice of a profile: the place, the times of the load, the requests, and the CPU time."""
+    """A slice of a profile, with the numbers that the tables of profiles need."""
 
     place: int
     """Number of the slice among the slices of its server, counted from 1."""
@@ -134,8 +134,8 @@ def _profiles(folder: RunFolder) -> Iterator[_Profile]:
 def _slice(row: Mapping[str, Any], facts: Mapping[str, Any]) -> _Slice:
     """Return a slice of a profile.
 
-    `row` is the slice's row in the table `slices`, and `facts` are the slice's facts in the record.
-    If the server does not count requests, `counted` is the number of answers.
+    `row` is the slice's row in the table `slices`, and `facts` is the slice's entry in the record's
+    measurement. If the server does not count requests, `counted` is the number of answers.
     """
     before = facts["counters_before"]["requests"]
     after = facts["counters_after"]["requests"]

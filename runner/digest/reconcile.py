@@ -37,11 +37,13 @@ from runner.shapes import Closed, ForTime, Mode, Search, Steps
 THROWN = "lab_iterations_thrown"
 """Metric of workloads/own.js that counts the iterations in which the script threw an error."""
 CLOSING = 0.9
-"""If the server closed the connections of at least this share of the probe's requests, the lab
-assumes that the server closes all connections, including the connections of the load.
+"""Share of the probe's requests that shows that the server closes all connections.
+
+If the server closed the connections of at least this share of the requests, the lab assumes that it
+also closes the connections of the load.
 """
 BATCH_PER_HOST = 6
-"""Maximum number of connections that a k6 user opens to one host for a call of http.batch().
+"""Maximum number of connections that a k6 user opens to one host for one http.batch().
 
 This number is the default of k6's option batchPerHost.
 """
@@ -49,7 +51,7 @@ This number is the default of k6's option batchPerHost.
 
 @dataclass(frozen=True)
 class Sent:
-    """How many of a load's requests succeeded, failed, or were not answered."""
+    """Numbers of a load's requests that succeeded, failed, or were not answered."""
 
     ok: int  # requests answered with 2xx or 3xx
     refused: int  # requests answered with an error
@@ -135,10 +137,10 @@ def summary_checks(points: RequestNumbers, summary: GeneratorSummary) -> Iterato
 
 
 def _points(points: RequestNumbers, summary: GeneratorSummary) -> Check:
-    """Check that the samples have as many points of each request metric as the summary says.
+    """Check that the samples have one point of each request metric per request of the summary.
 
     http_req_failed may have fewer points, because a request with a null responseCallback has no
-    such point.
+    point of this metric.
     """
     each = {
         metric: count
@@ -203,10 +205,10 @@ def _iterations(cell: Cell, points: RequestNumbers, summary: GeneratorSummary) -
 
     k6 reports interrupted iterations only in its log, but each interrupted iteration leaves a
     data_sent point. In an open load, the number of iterations that k6 begins in a step may differ
-    by one from the planned number. Moreover, there are two cases in which k6 does not begin an
-    iteration. If no virtual user is free, k6 drops the iteration and counts it as dropped. If k6 is
-    far too late, k6 leaves the iteration out and does not count it (`missed`). In both cases the
-    rate was not sustained, which is a result and not an error.
+    by one from the planned number. Moreover, k6 does not begin an iteration in two cases. If no
+    virtual user is free, k6 drops the iteration and counts it as dropped. If k6 is far too late, it
+    leaves the iteration out without counting it, and `missed` computes the number of such
+    iterations. In both cases the rate was not sustained, which is a result and not an error.
     """
     interrupted = points.script_runs - points.iterations
     done = summary.iterations + interrupted + summary.dropped
@@ -239,15 +241,15 @@ def _iterations(cell: Cell, points: RequestNumbers, summary: GeneratorSummary) -
 
 
 def may_hold(cell: Cell, reopened: float) -> int | None:
-    """Return the highest number of connections that a load opens if connections are kept.
+    """Return the highest number of connections that a load opens if it reuses connections.
 
     The load opens one connection per virtual user. If the load is a user's own script, the load
     opens at most BATCH_PER_HOST connections per virtual user.
 
     `reopened` is the share of the probe's requests whose connection the server had closed. If this
-    share is at least CLOSING, the server closes connections, so return 0. The probe is used,
-    because the load itself may not show that the server closes connections: if there are hardly
-    more requests than users, hardly any request could reuse a connection anyway.
+    share is at least CLOSING, the server closes connections, so return 0. The load itself does not
+    show that the server closes connections if the load has hardly more requests than users, because
+    then hardly any request could reuse a connection.
 
     Return None if the generator does not say which requests opened a connection.
     """
@@ -267,7 +269,7 @@ def slack(cell: Cell) -> int:
 
 
 def missed(cell: Cell, points: RequestNumbers) -> int:
-    """Return the number of an open load's iterations that k6 never began, because k6 was too late.
+    """Return the number of an open load's iterations that k6 was too late to begin.
 
     If the number is at most `slack`, or if the load is closed, return 0.
     """
@@ -296,7 +298,7 @@ def own_checks(cell: Cell, points: RequestNumbers, measurement: Measurement) -> 
     # In close mode each answer needs a new connection. For a user's API, the lab uses the kernel's
     # count of connections. This count includes all connections of the network namespace, also those
     # of other servers, so there is no upper limit. If the server runs on another host, nothing is
-    # checked, because this kernel does not count the server's connections.
+    # checked, because the kernel of the lab's machine does not count the server's connections.
     accepted = _added(measurement, "passive_opens")
     if cell.mode == "close" and accepted is not None and measurement.placement.server:
         said = f"the kernel accepted {accepted} connections, for {points.with_status} answers"
@@ -373,14 +375,14 @@ def _mode_proof(
 
 
 def whole(sent: Sequence[Sent], measurement: Measurement) -> tuple[Check, ...]:
-    """Check invariant 5 over all slices of a trial.
+    """Check invariant 5 over all slices of a trial, and over the pauses between the slices.
+
+    `sent` has one element per slice, with the numbers of the slice's requests. Between two slices,
+    no generator sends requests. So if the server counts a request between two slices, a generator
+    sent this request in a slice, and did not wait for the answer. Therefore the number of requests
+    that the server counts between slices must be at most the number of requests without an answer.
 
     If the server does not count requests, return no check.
-
-    `sent` has one element per slice: the outcome of the slice's requests. Between two slices, no
-    generator sends requests. So if the server counts a request between two slices, a generator sent
-    this request in a slice, and did not wait for the answer. Therefore the number of requests that
-    the server counts between slices must be at most the number of requests without an answer.
     """
     counted = _added(measurement, "requests")
     if counted is None:
@@ -399,10 +401,11 @@ def whole(sent: Sequence[Sent], measurement: Measurement) -> tuple[Check, ...]:
 def database_checks(sent: Sent, measurement: Measurement) -> tuple[Check, ...]:
     """Check invariant 6: each insert that was answered with 2xx has left a row.
 
-    If the load has no database, return no check. An insert may also have left a row if it was
-    answered with an error, or if its answer was lost. Answers are lost if a server dies or the load
-    is cut off. The number of lost answers is at most the number of requests that can be under way
-    at once.
+    An insert may also have left a row if it was answered with an error, or if its answer was lost.
+    Answers are lost if a server dies or the load is cut off. The number of lost answers is at most
+    the number of requests that can be under way at once.
+
+    If the load has no database, return no check.
     """
     use = measurement.database
     if use is None:
@@ -582,8 +585,8 @@ def sample_checks(
 ) -> Iterator[Check]:
     """Check invariant 9, and two invariants without a number: LIVED and PACKETS.
 
-    `raw` has all samples. `counters` has only the samples within slices; their times are shifted so
-    that the slices follow each other without pauses. The checks are these:
+    `raw` has all samples. `counters` has only the samples within slices, with their times shifted
+    so that the slices follow each other without pauses. The checks are these:
 
     - All processes of the server survived the load, and the kernel dropped no packets.
     - Server, generator and database stayed on the CPUs that they were given. This check fails if

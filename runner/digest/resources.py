@@ -22,10 +22,10 @@ Floats = npt.NDArray[np.float64]
 
 
 class Window(NamedTuple):
-    """The time span of a load: it begins at `begin_mono_ns` and lasts `seconds`.
+    """The time span of a load, and the time span of the generator's process.
 
-    The generator's process lives longer than the load: it starts at `started_mono_ns` and ends at
-    `ended_mono_ns`.
+    The load begins at `begin_mono_ns` and lasts `seconds`. The process lives longer than the load,
+    from `started_mono_ns` to `ended_mono_ns`.
     """
 
     begin_mono_ns: int
@@ -41,7 +41,7 @@ class Counter:
     t_s: Floats
     """Times of the samples in ascending order, in seconds since the load began.
 
-    In a counter from `stitched`, the pauses between slices are not counted.
+    In a counter that `stitched` returns, the times do not include the pauses between slices.
     """
     columns: Mapping[str, Floats]
     """The values of all samples, by column; unknown values are NaN.
@@ -62,7 +62,8 @@ class Counter:
     seams: tuple[float, ...] = ()
     """Times at which one slice ends and the next slice begins, in seconds since the load began.
 
-    Windows that contain such a time are left out when a peak is computed.
+    `peak_pct` ignores each window that contains such a time, because the window would combine the
+    CPU time of two slices.
     """
 
     def level(self, name: str, begin_s: float, end_s: float) -> Floats:
@@ -74,7 +75,7 @@ class Counter:
         return values[~np.isnan(values)]
 
     def column(self, name: str) -> Floats:
-        """Return a column; if there is no column of this name, all of its values are NaN."""
+        """Return the column of this name, or NaN for each sample if there is no such column."""
         return self.columns.get(name, np.full(len(self.t_s), np.nan))
 
     def between(self, begin_s: float, end_s: float, name: str = "cpu_s") -> float:
@@ -111,19 +112,18 @@ class Counter:
 
 CUMULATIVE = ("cpu_s", "throttled_s", "waited_s", "steal_s", "switches", "interrupts_s", "ran_s")
 EDGE_S = 0.1
-"""The rate outside a window is measured over this many seconds next to the window.
+"""`_at_begin` measures the rate of a counter outside a load over this many seconds.
 
-The sampler ticks twice in this time.
+The sampler takes two samples in this time.
 """
 SHORTEST_EDGE_S = EDGE_S / 4
-"""If the samples outside a window span less than this many seconds, they do not show a rate."""
+"""A rate is computed only from samples that are at least this many seconds apart."""
 IDLE_OUTSIDE = frozenset({"server", "database"})
-"""The subjects that work only because of the load."""
+"""The subjects that are idle before and after a load."""
 MARGIN_S = 0.1
-"""A sample taken up to this many seconds before a slice's generator starts, or after it ends, still
-counts as a sample of the slice.
+"""The samples of a slice begin this many seconds before its generator starts.
 
-The sampler ticks twice in this time.
+They end this many seconds after the generator ends. The sampler takes two samples in this time.
 """
 
 
@@ -135,10 +135,10 @@ def read_counters(
 ) -> dict[str, Counter]:
     """Read the raw counters in resources.parquet, by subject.
 
-    The times of the counters are in seconds since `zero_mono_ns`. If the file has null as throttled
-    time, the throttled time is unknown. But with `throttled_known`, null means 0: this is right for
-    files that were written before the lab recorded quotas. Raise LabError if the file cannot be
-    read.
+    The times of the counters are in seconds since `zero_mono_ns`. A null in the file's column of
+    throttled times means that the throttled time is unknown. With `throttled_known`, a null means
+    0, which is right for files that were written before the lab recorded quotas. Raise LabError if
+    the file cannot be read.
     """
     try:
         table = pq.read_table(path)
@@ -225,8 +225,9 @@ def _at_edges(
     """
     begin_s, end_s = edges_s
     # A server or database is idle before and after the load, so all its CPU time near the edges
-    # belongs to the load. Its rate near an edge may be higher than any rate within the window,
-    # because a quota saves some CPU time while the server is idle. So no highest rate is assumed.
+    # belongs to the load. Under a quota, its rate near an edge may be higher than any rate within
+    # the window, because the quota lets it use CPU time that it saved while it was idle. So no
+    # highest rate is assumed.
     is_idle_outside = subject in IDLE_OUTSIDE
     highest_rate = math.inf if is_idle_outside else _highest_rate(t_s, values, begin_s, end_s)
     begun = _at_begin(t_s, values, begin_s, highest_rate)
@@ -239,8 +240,8 @@ def _at_edges(
 def _highest_rate(t_s: Floats, values: Floats, begin_s: float, end_s: float) -> float:
     """Return the highest rate of a cumulative column between two samples within a window.
 
-    Two neighbouring samples that are less than SHORTEST_EDGE_S apart are not considered. Return
-    infinity if no two samples remain.
+    Pairs of neighbouring samples that are less than SHORTEST_EDGE_S apart are ignored. Return
+    infinity if no pair remains.
     """
     within = (t_s >= begin_s) & (t_s <= end_s)
     passed_s = np.diff(t_s[within])
@@ -254,23 +255,23 @@ def _highest_rate(t_s: Floats, values: Floats, begin_s: float, end_s: float) -> 
 def _at_begin(t_s: Floats, values: Floats, begin_s: float, highest_rate: float) -> float:
     """Return the value of a cumulative column at the beginning of a window.
 
-    The window begins between two samples, called the earlier and the later sample. A server that
-    was idle before the load used the CPU time between these samples almost only after the window
-    began. An interpolation would count a part of this CPU time as used before: at 20 Hz, 8 ms of a
-    whole core on average. Therefore the value of the earlier sample is continued to the beginning
-    of the window, with the rate measured before the earlier sample. The result is at most the value
-    of the later sample.
+    The window begins between two samples, called the earlier and the later sample. The value is
+    extrapolated from the earlier sample, at the rate measured before the earlier sample. The result
+    is at most the value of the later sample.
 
-    A generator is often busy both before and after the window begins. Therefore the rate from the
-    beginning of the window to the later sample is at most `highest_rate`, which for a generator is
-    the highest rate between two samples in the window.
+    An interpolation between the two samples would be wrong for a server that was idle before the
+    load. It would ascribe some CPU time of the load to the time before the window: at 20 Hz, 8 ms
+    of a whole core on average.
 
-    If there is no earlier sample, the value of the first sample is continued back to the beginning
-    of the window, with the rate measured after the first sample. `_at_edges` also uses this
-    function for the end of a window, with reversed time. In this case, there is no earlier sample
-    if the process ended with the load.
+    A generator is often busy both before and after the window begins. So the result is also large
+    enough that the rate from the beginning of the window to the later sample is at most
+    `highest_rate`. For a generator, this is the highest rate between two samples in the window.
 
-    If the samples do not show a rate, the value is interpolated.
+    If there is no earlier sample, the value is extrapolated backwards from the first sample, at the
+    rate measured after the first sample. `_at_edges` also calls this function for the end of a
+    window, with reversed time. There, no earlier sample exists if the process ended with the load.
+
+    If no rate can be measured (see `_rate`), the value is interpolated.
     """
     before = int(np.searchsorted(t_s, begin_s, side="right")) - 1
     after = min(before + 1, len(t_s) - 1)
@@ -290,8 +291,8 @@ def _at_begin(t_s: Floats, values: Floats, begin_s: float, highest_rate: float) 
 def _rate(t_s: Floats, values: Floats, first_s: float, last_s: float) -> float:
     """Return the rate of a cumulative column between two times.
 
-    Return NaN if the samples between these times span less than SHORTEST_EDGE_S, or if the column
-    begins at 0 again between them, because a process was replaced by another one.
+    Return NaN if the samples between these times span less than SHORTEST_EDGE_S. Return NaN also if
+    the column decreases between them, because then a new process replaced the subject's process.
     """
     within = (t_s >= first_s) & (t_s <= last_s)
     times_s = t_s[within]
@@ -308,8 +309,8 @@ def stitched(
     """Return the counters of several loads as if the loads had followed each other without a pause.
 
     `raw` is the result of read_counters, with times in seconds since the first window began. The
-    values of the cumulative columns at the edges of a load come from `_at_edges`. But if
-    `edges_continued` is false, as for older runs, they are interpolated.
+    values of the cumulative columns at the edges of a load come from `_at_edges`. If
+    `edges_continued` is false, as for older runs, these values are interpolated.
     """
     offsets = np.cumsum([0.0, *(window.seconds for window in windows)])
     zero_mono_ns = windows[0].begin_mono_ns
@@ -405,11 +406,11 @@ def _joined(name: str, pieces: Sequence[Floats]) -> Floats:
 
 
 def tick_coverage(host: Counter, windows: Sequence[Window], hz: float) -> float:
-    """Return the share of due ticks that the sampler took within the windows.
+    """Return the share of the due samples that the sampler took within the windows.
 
-    `host` has a sample for each tick that the sampler took. One missing tick per window is
-    tolerated, because a window that begins between two ticks may contain one tick fewer than the
-    window's length suggests.
+    The sampler should take a sample of `host` `hz` times per second. One missing sample per window
+    is tolerated, because a window that begins between two samples may contain one sample fewer than
+    the window's length suggests.
     """
     expected = taken = 0
     for window in windows:

@@ -55,8 +55,8 @@ def build_tables(run: RunFolder, salvaged: Mapping[str, Record] | None = None) -
     """Write the run's tables from the trials' records and parts, and remove the parts.
 
     A trial is salvaged if its k6 file is damaged, but the intact samples of the file are used.
-    `salvaged` has the records of such trials, by trial id. The tables use these records instead of
-    the records on disk. The records on disk are not changed.
+    `salvaged` has new records of such trials, by trial id. The tables use these records instead of
+    the records on disk, which are not changed.
 
     Raise LabError if a trial was sealed twice, or if a record has a value of the wrong type.
     """
@@ -89,7 +89,7 @@ def build_tables(run: RunFolder, salvaged: Mapping[str, Record] | None = None) -
 
 
 def _names(records: Iterable[Record]) -> tuple[str, ...]:
-    """Return the names of a run's tables; a run with sessions also has the table of slices."""
+    """Return the names of a run's tables, with the table of slices if the run has sessions."""
     return (*TABLES, SLICES) if any(map(_is_sliced, records)) else TABLES
 
 
@@ -187,8 +187,8 @@ def have_parts(run: RunFolder) -> bool:
     """Return whether every sealed trial of a run has its parts of the tables.
 
     The function looks only for each trial's part of the table `resources`, and for the file with
-    the probe's table. This is enough, because if a user has removed the folder tables/, all parts
-    are missing.
+    the probe's table. These two files stand for all parts of the trial, because a user who removes
+    the folder tables/ removes all parts.
     """
     records = run.records()
     sealed = [record["trial_id"] for record in records if record["status"] == "sealed"]
@@ -257,7 +257,7 @@ def rebuild(
     the sessions over processes. Each process uses `threads` threads.
 
     Raise LabError if the run is an exported copy, if a raw file is missing or has changed, or if a
-    metric differs from the same metric in the sealed record.
+    metric differs from its value in the sealed record.
     """
     if run.is_exported:
         raise LabError(_no_raw_files(run), exit_code=1)
@@ -288,9 +288,9 @@ def _rebuild_session(
 
     The keys of the result are the ids of the salvaged trials.
 
-    Raise LabError if a metric of a trial that is not salvaged differs from the same metric in the
-    trial's record. Metrics that the record lacks are not compared, because an earlier version of
-    the lab may have computed fewer metrics.
+    Raise LabError if a metric of a trial that is not salvaged differs from its value in the trial's
+    record. Metrics that the record lacks are not compared, because an earlier version of the lab
+    may have computed fewer metrics.
 
     If a record has no `mode`, an older version of the lab wrote the record. In that version,
     percentiles excluded the time of connecting, and an open load ended with its last answer. So the
@@ -331,7 +331,7 @@ def _rebuild_imported(run: RunFolder, records: Sequence[Record], threads: int) -
     """Rewrite all parts of the tables for imported trials.
 
     Return an empty dictionary, because no imported trial is salvaged. Raise LabError if a metric
-    that is computed again differs from the same metric in the trial's record.
+    differs from its value in the trial's record.
     """
     for record in records:
         _verify_raw(run, record)
@@ -350,7 +350,7 @@ def _trial_of(record: Record, said: str) -> Trial:
 
 
 def _require_same(record: Record, digest: Digest) -> None:
-    """Raise LabError if a metric of the digest differs from the metric in the sealed record."""
+    """Raise LabError if a metric of the digest differs from its value in the sealed record."""
     differing = sorted(
         k for k, v in record["metrics"].items() if not _same(digest.metrics.get(k), v)
     )
@@ -360,7 +360,7 @@ def _require_same(record: Record, digest: Digest) -> None:
 
 
 def _same(found: object, sealed: object) -> bool:
-    """Return whether two values are equal; floats need to be equal only up to rounding.
+    """Return whether two values are equal, or differ only by the rounding of floats.
 
     The rounding may differ, because two versions of the lab may add numbers in different orders.
     """
@@ -382,9 +382,9 @@ def _again(
 ) -> list[tuple[Record, Digest]]:
     """Digest the trials of a session again, and return pairs of a record and the new digest.
 
-    If a trial cannot be digested, and its record has no metrics, it could not be digested before,
-    either. Such a trial is left out. But if the record has metrics, or with `salvage`, raise the
-    LabError that says why the trial cannot be digested.
+    If a trial cannot be digested, raise the LabError that says why. But without `salvage`, leave
+    the trial out if its record has no metrics, because then the trial could not be digested when it
+    was recorded, either.
     """
     said = (
         f"{records[0]['trial_id'] if records else ''}: this version of the lab cannot "

@@ -88,10 +88,10 @@ class StatedByK6:
 def read_stated(path: Path) -> StatedByK6:
     """Return the thresholds and the kinds of metrics in a summary that read_summary() accepts.
 
-    For k6's machine-readable summary, which has no thresholds, return an empty object. In the other
-    two forms of the summary, each threshold has a value. In the file of `--summary-export`, the
-    value is true if the threshold was crossed. In the data of handleSummary(), the value is an
-    object whose member `ok` is true if the threshold was kept.
+    A summary has one of three forms. In the file of `--summary-export`, the value of a threshold is
+    true if the threshold was crossed. In the data of handleSummary(), the value of a threshold is
+    an object whose member `ok` is true if the threshold was kept. k6's machine-readable summary has
+    no thresholds, so for this form return an empty object.
     """
     metrics = read_json(path).get("metrics")
     if not isinstance(metrics, dict):
@@ -218,9 +218,9 @@ class Watched:
 def threshold_rows(watched: Watched, known_tags: Sequence[str] | None) -> list[Values]:
     """Return a row for each threshold: the measured value, and whether the threshold was kept.
 
-    `known_tags` are the tags that the lab reads from the file; None means that the lab reads all
-    tags. If a threshold needs a tag that the lab does not read, or if the threshold does not follow
-    k6's grammar, the threshold's row has no value.
+    `known_tags` are the tags that the lab reads from the file, or None if the lab reads all tags. A
+    threshold's row has no value if the threshold needs a tag that the lab does not read, or does
+    not follow k6's grammar.
     """
     announced = (
         Stated(metric, expression)
@@ -293,7 +293,7 @@ def write_watched(
     """Write a trial's parts of the tables `thresholds` and `metrics`.
 
     `parts` has the path of each part, by the name of the table. `known_tags` are the tags that the
-    lab reads from the file; None means that the lab reads all tags.
+    lab reads from the file, or None if the lab reads all tags.
     """
     write_rows(parts["thresholds"], "thresholds", trial, threshold_rows(watched, known_tags))
     write_rows(parts["metrics"], "metrics", trial, metric_rows(watched))

@@ -92,10 +92,10 @@ class Digest:
     def disturbed(self) -> bool:
         """True if the machine disturbed the trial.
 
-        Lost packets, a silent host and a clock that was set are always a disturbance. The following
-        are a disturbance only if the trial breaks no invariant by its own fault: CPU time taken
-        away, late sampling or probing, a server that was not idle between its slices, and a process
-        that could run on CPUs that it was not given.
+        Lost packets, a silent host and a clock that was set always disturb the trial. Four other
+        faults count only if the trial breaks no invariant by its own fault: CPU time taken away,
+        late sampling or probing, a server that was not idle between its slices, and a process that
+        could run on CPUs that it was not given.
         """
         if Blame.MACHINE in self._blamed:
             return True
@@ -110,10 +110,10 @@ class Digest:
 
 
 TIMES = ("latency_", "first_byte_", "iteration_mean_ms", "wrk_reported_", "probe_p")
-"""Prefixes of the names of columns that stay empty if the lab gave server or database a CPU quota.
+"""A column whose name begins with one of these texts stays empty under a CPU quota of the lab.
 
-Under a quota, the times in these columns would include the time of waiting until the next period of
-the quota begins.
+Under a quota for server or database, the times in these columns would include the time of waiting
+until the next period of the quota begins.
 """
 
 
@@ -217,8 +217,8 @@ def digest_session(
 
     A part is a file with the rows that one trial adds to one table. Return the digest of each
     trial. If a raw file of a trial is missing or corrupt, the result has a LabError in place of the
-    trial's digest. With `salvage`, the end of k6's samples may be missing. The other samples are
-    then used, and the invariants of these samples are not checked.
+    trial's digest. With `salvage`, the end of k6's samples may be missing, and the samples are
+    used without checking their invariants.
     """
     seen = {
         trial: _or_error(_read, run, _settled(trial, each), each, salvage, threads)
@@ -302,8 +302,8 @@ def _digest(run: RunFolder, seen: _Seen, left_out: LeftOut) -> Digest:
     cell = seen.trial.cell
     every = range(len(seen.loads))
     # `left_out.places` has the numbers, from 1, of the slices that are left out. If a server died
-    # early, all slices that the server has may be among them. Then all of these slices are used.
-    # This does no harm, because the trial has failed anyway.
+    # early, all of its slices may be among them. In this case all of its slices are used, which
+    # does no harm, because the trial has failed anyway.
     kept = [at for at in every if not measurement.slices or at + 1 not in left_out.places]
     kept = kept or list(every)
     load = together(run, trial, [(at + 1, seen.loads[at]) for at in kept])

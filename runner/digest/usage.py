@@ -1,4 +1,4 @@
-"""CPU, memory and database work of a load, and the evidence for its verdict."""
+"""Compute a load's use of CPU, memory and database, and the evidence for its verdict."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,8 +26,8 @@ WHOLE = 0.5
 """The exact CPU time is used only if it is at least this share of the CPU time in ticks.
 
 The kernel states the CPU time of all programs twice: exactly, and counted in ticks. Under a quota,
-the time in ticks may be up to twice the exact time. If the time in ticks is more than twice the
-exact time, the exact time does not include all programs, so the time in ticks is used instead.
+the time in ticks may be up to twice the exact time. If it is even more than twice the exact time,
+the exact time does not include all programs, and the time in ticks is used.
 """
 SERVER = (
     *(
@@ -114,7 +114,7 @@ def _cost(subject: str, counter: Counter, end_s: float, requests: int) -> dict[s
 def measure_usage(
     counters: Mapping[str, Counter], measurement: Measurement, end_s: float, requests: int
 ) -> Metrics:
-    """Return a load's resource columns of trials.parquet, and more numbers for `evidence`."""
+    """Return a load's columns of trials.parquet about resources, and numbers for `evidence`."""
     metrics = {**used(counters, end_s, requests), "idle": measurement.idle}
     if measurement.quota is not None:
         metrics["server_quota_cores"] = measurement.quota.cores
@@ -194,16 +194,18 @@ def others_pct(
 ) -> float | None:
     """Return the CPU use of programs outside the trial, in % of a core; None if unknown.
 
-    If the kernel states the exact CPU time of all programs, this time is used. Otherwise the CPU
-    time that the kernel counts in ticks is used. But ticks are too coarse for loads of less than a
-    second. They are also wrong for loads under a quota, because the quota's periods may be in step
-    with the ticks. So for these two kinds of loads, the result is None if there is no exact time.
+    The result is computed from the exact CPU time of all programs, if the kernel states this time,
+    and else from the CPU time that the kernel counts in ticks. Ticks are too coarse for loads of
+    less than a second. They are also wrong for loads under a quota, because the quota's periods may
+    be in step with the ticks. So for these two kinds of loads, the result is None if there is no
+    exact time.
 
     For a user's server the result is always None, because the lab does not know the server's helper
     programs.
 
-    Interrupts are excluded, because some kernels count the work for the trial's connections as
-    interrupts instead of counting it for a program (CONFIG_IRQ_TIME_ACCOUNTING).
+    The CPU time of interrupts is excluded, because some kernels count the work for the trial's
+    connections as time of interrupts, and not as time of the programs that use the connections
+    (CONFIG_IRQ_TIME_ACCOUNTING).
     """
     if cell.workload in OWN:
         return None
@@ -230,8 +232,8 @@ def others_pct(
     # If `ran_s` is far less than the time in ticks, `ran_s` was read from a container's control
     # group and includes only the container's programs. Then the time in ticks is used.
     exact = ran_pct >= WHOLE * ticked_pct
-    # The probe runs on the first generator's host. If this is not the server's host, the probe used
-    # no CPU time of the server's host, so nothing is subtracted for the probe.
+    # The probe runs on the first generator's host. If the server runs on another host, the probe
+    # used no CPU time of the server's host, so nothing is subtracted for the probe.
     probe_pct = 0.0 if probe is None or "generator" in elsewhere else 100 * (probe.cpu_share or 0.0)
     others = (ran_pct if exact else ticked_pct) - sum(used_pct.values()) - probe_pct
     unknown = not exact and (end_s < 1.0 or limited(cell))
@@ -247,8 +249,8 @@ def others_share(measurement: Measurement, taken_pct: float | None) -> float:
     """Return the CPU use of programs outside the trial, as a share of all CPUs of the machine.
 
     `taken_pct` is the CPU use of these programs in % of a core, or None if it is unknown. Return 0
-    if it is unknown. Return 0 also if the machine has CPUs that the trial does not use: other
-    programs can run on these CPUs, so the lab assumes that they did not disturb the trial.
+    if it is unknown. Return 0 also if the machine has CPUs that the trial does not use, because the
+    lab then assumes that other programs ran on these CPUs and did not disturb the trial.
     """
     if measurement.cpus > measurement.placement.cpus:
         return 0.0
@@ -349,9 +351,9 @@ def _serial(
     server_pct: float | None,
     generator_pct: float | None,
 ) -> Serial | None:
-    """Return the evidence of a closed load with one connection; None for any other load.
+    """Return the evidence of a closed load with one connection.
 
-    Return None also for a load on a user's API, and if the rate is 0.
+    Return None for any other load, for a load on a user's API, and if the rate is 0.
     """
     rps = _count(metrics, "rps")
     if cell.is_open or cell.sockets != 1 or rps == 0 or cell.workload in OWN:
@@ -377,7 +379,10 @@ def _network(metrics: Metrics) -> Network | None:
 
 
 def _probing(measurement: Measurement, metrics: Metrics) -> Probing | None:
-    """Return the evidence of the probe; None if there was no probe, or if the load took no time."""
+    """Return the evidence of the probe.
+
+    Return None if there was no probe, or if the duration of the load is 0 or unknown.
+    """
     duration_s = _count(metrics, "duration_s")
     if "probe_requests" not in metrics or duration_s == 0:
         return None
@@ -401,9 +406,10 @@ def _ceiling_share(cell: Cell, measurement: Measurement, metrics: Metrics) -> fl
 
 
 def _users(cell: Cell, metrics: Metrics) -> Users | None:
-    """Return the evidence of how busy the users of an open k6 load were; None for other loads.
+    """Return the evidence of how busy the users of an open k6 load were.
 
-    Return None also if the number of users or the mean duration of an iteration is unknown.
+    Return None for any other load, and if the number of users or the mean duration of an iteration
+    is unknown.
     """
     iteration_ms = metrics.get("iteration_mean_ms")
     runs_scripts = TRAITS[cell.tool].runs_scripts

@@ -49,10 +49,11 @@ def disturbance(evidence: Evidence) -> str:
 
     The text is empty if the trial need not be repeated.
 
-    The trial is judged again as if no CPU time had been taken. If the limit is then the generator
-    or unknown, the trial is not repeated, because a repetition would not change the verdict. There
-    is one exception: if the limit is unknown and other programs took much CPU time, the trial is
-    repeated. Without these programs, the server might have been busier, and the limit known.
+    The trial is judged a second time, as if no CPU time had been taken. If this judgement says that
+    the limit is the generator, or unknown, the trial is not repeated, because a repetition would
+    not change the verdict. There is one exception: if the limit is unknown and other programs took
+    much CPU time, the trial is repeated, because without these programs the server might have been
+    busier, and the limit known.
     """
     calm = judge(replace(evidence, stolen_share=0.0, others_share=0.0)).limit
     hidden = calm is Limit.UNKNOWN and evidence.others_share >= OTHERS

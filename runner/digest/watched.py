@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 WATCHED = pa.schema([("selection", pa.int32()), ("value", pa.float64())])
-"""One row for each point and each selection to which this point belongs.
+"""One row per point and selection. A point has a row for each selection to which it belongs.
 
 A row has the selection's number and the point's value. The rows of a selection are in the order in
 which the points are in k6's file.
@@ -64,16 +64,16 @@ class TagSets:
 class Watch:
     """The selections of a load. Only points that belong to a selection are kept.
 
-    At first, the selections are the given `selections`. `of_k6` names metrics of k6 whose points
-    are kept only if a selection asks for them. For every other metric in the file, a selection of
-    all points of this metric is added.
+    At first, the selections are the given `selections`. `rows` adds a selection of all points of
+    each metric in the file, except for the metrics in `of_k6`. The points of a metric in `of_k6`
+    are kept only if the given selections, or those that `add` adds, contain them.
     """
 
     def __init__(self, of_k6: Iterable[str], selections: Iterable[Selection] = ()) -> None:
         self._of_k6 = frozenset(of_k6)
         self._by_metric: dict[str, list[Selection]] = {}
         self.numbers: dict[Selection, int] = {}
-        """Number of each selection; this number identifies the selection in the rows of WATCHED."""
+        """Number of each selection, by which the rows of WATCHED name the selection."""
         for each in selections:
             self.add(each)
 

@@ -2,7 +2,7 @@
 
 The lab does not know how many requests such a load should have, so it compares k6's samples only
 with k6's summary. The trial's rates and latencies do not include the requests of setup() and
-teardown(). These requests only have their own rows in the table `endpoints`.
+teardown(). The table `endpoints` has separate rows for these requests.
 """
 
 from __future__ import annotations

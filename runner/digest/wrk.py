@@ -118,7 +118,10 @@ def mean_ms(histogram: Histogram) -> float:
 
 
 def read_wrk(path: Path) -> WrkResult:
-    """Read wrk.json as histogram.lua writes it; raise LabError for any other content."""
+    """Read the file wrk.json, in which the lab's script histogram.lua stores wrk's result.
+
+    Raise LabError if the file is not such a file.
+    """
     data = read_json(path)
     try:
         reported = _histogram(data["latency_us"])

@@ -31,7 +31,10 @@ class K6File:
 
 
 def recognize(path: Path) -> K6File:
-    """Return a file and the name for its copy; raise LabError if k6 did not write the file."""
+    """Return the file at a path, and the name that the file's copy gets.
+
+    Raise LabError if k6 did not write the file.
+    """
     if not path.is_file():
         raise LabError(f"{path} is not a file: name a file that k6 wrote by --out json=FILE.")
     with path.open("rb") as file:

@@ -16,10 +16,11 @@ _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def subject_name(text: str) -> str:
-    """Return a subject's name; raise LabError if the name is empty, too long or not printable.
+    """Return the name of a subject unchanged, if the name is valid.
 
     `v1.4`, `main@3f2a1c` and `next release` are valid names. All printable characters are allowed,
     because the pages of reports escape special characters, and ids of trials do not contain them.
+    Raise LabError if the name is empty or too long, is not printable, or has a space at an end.
     """
     if not 0 < len(text) <= LONGEST or not text.isprintable() or text != text.strip():
         raise LabError(
@@ -48,7 +49,7 @@ def _free_stem(subject: str, taken: set[str]) -> str:
     """Return the prefix of a subject's trial ids.
 
     The prefix is made from the subject's name. `taken` contains the prefixes of other subjects, in
-    lower case. If the prefix is among them, append the lowest number that makes it a new one.
+    lower case. If the prefix is among them, it gets a number, counted from 2, that makes it unique.
     """
     stem = _NOT_IN_IDS.sub("-", subject).strip("-_") or "subject"
     number = 1

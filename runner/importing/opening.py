@@ -1,7 +1,7 @@
 """Open a run for a notebook.
 
-The notebook may name a file of k6 instead of a run. Then the file is imported first, unless the
-file was imported before.
+The notebook may name a file of k6 instead of a run. If the file was not imported before, this
+module imports it.
 """
 
 from concurrent.futures import ProcessPoolExecutor
@@ -34,11 +34,11 @@ def run_named(run: str) -> str:
 
 
 def _imported(path: Path) -> RunFolder:
-    """Return the run that was imported from a file; import the file if there is no such run.
+    """Return the run that was imported from a file, or import the file if there is no such run.
 
-    The import runs in a process of its own, and this process ends before the notebook draws its
-    figures. So even if the file has several GB, the notebook's process needs no more memory than
-    for a run that was not imported.
+    The import runs in a process of its own, which ends before the notebook draws its figures. So
+    even if the file has several GB, the import does not increase the memory of the notebook's
+    process.
     """
     try:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as importer:

@@ -103,7 +103,7 @@ def _require_room(files: Sequence[K6File]) -> None:
 def _fill(
     run: RunFolder, given: Sequence[Given], files: Sequence[K6File], progress: Progress
 ) -> None:
-    """Write all parts of an imported run: raw files, records, manifest and tables."""
+    """Write all files of an imported run: raw files, records, manifest and tables."""
     places: Counter[str] = Counter()
     remarks: list[str] = []
     records: list[TrialRecord] = []
@@ -124,7 +124,7 @@ def _fill(
 
 
 def _copy(run: RunFolder, trial: Trial, given: Given, file: K6File) -> None:
-    """Copy a file into its trial's folder, with k6's summary and the CPU samples if given."""
+    """Copy a file of k6 into its trial's folder, with k6's summary and CPU samples if given."""
     folder = run.trial(trial.trial_id)
     folder.mkdir()
     shutil.copyfile(file.path, folder / file.raw_name)
@@ -137,9 +137,9 @@ def _copy(run: RunFolder, trial: Trial, given: Given, file: K6File) -> None:
 def _digested(
     run: RunFolder, trial: Trial, given: Given, progress: Progress
 ) -> tuple[TrialRecord, tuple[str, ...]]:
-    """Digest a trial; return the trial's record, and remarks for readers of the report.
+    """Digest a trial, and return its record, and remarks for readers of the report.
 
-    Messages of errors name the user's file instead of the lab's copy of it.
+    The message of a LabError names the user's file instead of the lab's copy of this file.
     """
     size = given.path.stat().st_size
     try:

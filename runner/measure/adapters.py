@@ -1,6 +1,6 @@
 """TLS connections to Docker engines on other hosts.
 
-The kernel ends a connection soon after the other host is lost.
+If such a host stops responding, the kernel ends its connections within seconds.
 """
 
 import contextlib
@@ -16,8 +16,8 @@ from urllib3.connectionpool import HTTPSConnectionPool
 CONNECT_S = 8
 """An engine must accept a connection within this many seconds.
 
-The same limit applies to an open connection: if the other host does not confirm sent data for this
-many seconds, the kernel ends the connection.
+After that, if the engine's host does not confirm sent data for this many seconds, the kernel ends
+the connection.
 """
 LIVELY = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
@@ -29,21 +29,21 @@ LIVELY = (
 )
 """Socket options that make the kernel end a connection to a silent host within CONNECT_S.
 
-Without these options, a call to a host that has lost its network would wait until the call's own
-time limit. tcp(7) describes the options.
+Without these options, an HTTP request to a host that has lost its network would wait until the
+request's own time limit. tcp(7) describes the options.
 """
 
 
 class Abandonable(ABC):
-    """Interface of HTTP adapters whose connections can be ended while calls wait for an answer."""
+    """Base class of HTTP adapters that can end requests which wait for an answer."""
 
     @abstractmethod
     def abandon(self) -> None:
-        """End all calls immediately, so that each caller that waits for an answer gets an error."""
+        """End all waiting requests immediately, so that each of them raises an error."""
 
 
 class OverTls(HTTPAdapter, Abandonable):
-    """An HTTP adapter that sends docker-py's calls to an engine over TLS.
+    """An HTTP adapter that sends docker-py's requests to an engine over TLS.
 
     The kernel ends a connection if the engine's host is lost. `abandon` ends all connections.
     """

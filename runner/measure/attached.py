@@ -36,9 +36,9 @@ which the lab cannot find.
 def leaders(address: str, port: int) -> list[int]:
     """Return the pids of the processes that listen at `address` and `port`.
 
-    If a process and its child both listen, the child is left out. If several processes with the
-    same parent listen, they are the workers of a server, so return only the parent. But if this
-    parent is init or an ancestor of the lab's own process, return the listening processes instead.
+    If a process and its child both listen, leave out the child. If several processes with the same
+    parent listen, they are the workers of a server, so return only their parent. But return the
+    workers if their parent is init, the lab's own process or an ancestor of the lab's process.
     Return an empty list if no process of this machine listens there, or if this user may not see
     which process listens.
     """
@@ -61,8 +61,8 @@ def leaders(address: str, port: int) -> list[int]:
 def _sockets(address: str, port: int) -> set[str]:
     """Return the inodes of the sockets that accept connections to `address` and `port`.
 
-    If no socket is bound to `address` itself, return the sockets that accept connections to every
-    address of this machine (these sockets are bound to 0.0.0.0 or `::`).
+    If no socket is bound to `address` itself, return the sockets that are bound to 0.0.0.0 or `::`,
+    because these sockets accept connections to every address of this machine.
     """
     found: dict[str, set[str]] = {}
     for table in ("tcp", "tcp6"):
@@ -77,7 +77,7 @@ def _sockets(address: str, port: int) -> set[str]:
                     found.setdefault(
                         str(ip_address(struct.pack(f">{len(words)}I", *words))), set()
                     ).add(rest[5])
-    # A socket that is bound to any of these addresses accepts connections to `address`. The most
+    # A socket that is bound to any address in `names` accepts connections to `address`. The most
     # specific address comes first.
     names = [address, "::"]
     if ip_address(address).version == 4:
@@ -89,7 +89,7 @@ def _sockets(address: str, port: int) -> set[str]:
 def _holders(sockets: set[str]) -> dict[int, int]:
     """Return the processes that have one of `sockets` open: a dict from pid to the parent's pid.
 
-    `sockets` contains inodes. psutil cannot list these processes, because psutil names only one
+    `sockets` contains inodes. psutil is not used for this search, because psutil names only one
     process per socket, but several workers may share a socket.
     """
     links = {f"socket:[{inode}]" for inode in sockets}
@@ -241,7 +241,7 @@ class AttachedEngine:
         self._apis = {api.name: api for api in apis}
 
     def prepare(self, server: Server) -> str | None:
-        """Check that the server runs; return None, because the lab builds no image of a server."""
+        """Check that the server runs; return None, because the lab does not build its image."""
         self._find(server.name)
         return None
 

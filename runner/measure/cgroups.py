@@ -122,10 +122,11 @@ class CpuGroup:
 
 
 def cpu_group(pid: Pid, root: Path = ROOT) -> CpuGroup | None:
-    """Return the group that limits the CPU time of `pid`; None if the lab cannot see this group.
+    """Return the group that limits the CPU time of `pid`.
 
-    The lab cannot see a group outside the lab's control group namespace. The kernel shows the path
-    of such a group with `/..` at the beginning. The folder `root` contains `proc` and `sys`.
+    Return None if the kernel reports no such group, or if the group is outside the lab's control
+    group namespace. The lab cannot see such a group: the kernel shows its path with `/..` at the
+    beginning. The folder `root` contains `proc` and `sys`.
     """
     paths = _paths(pid, root)
     version = 1 if "cpu" in paths else 2
@@ -179,8 +180,8 @@ def temporary(name: str, note: Callable[[Path], None]) -> Iterator[Cgroup | None
     """Yield a new control group; yield None if this user may not create groups.
 
     When the context ends, kill the processes that are still in the group, and remove the group.
-    `note` must record each folder of the group, so that the folder can be removed even if the
-    runner dies.
+    The function `note` gets each folder of the group. It must record the folder, so that the folder
+    can be removed even if the runner dies.
     """
     group = _created(f"bench-{name}-{os.urandom(4).hex()}", note)
     try:
@@ -225,9 +226,10 @@ def limiting_parent(ours: Path, root: Path = ROOT) -> Path:
     """Return the version 2 group below which a new group can limit CPU time.
 
     Return `ours`, the group of this process, if `ours` can pass the controller `cpu` to groups
-    below `ours`. Usually that is impossible, because only the root group may contain processes and
-    pass controllers at the same time. Then return the root group. If the root group cannot be used
-    either, return `ours`, because a group below `ours` at least counts CPU time.
+    below `ours`. Usually `ours` cannot do so, because it contains processes, and only the root
+    group may contain processes and pass controllers at the same time. Then return the root group.
+    If the root group cannot be used either, return `ours`, because a group below `ours` at least
+    counts CPU time.
     """
     for parent in (ours, mounts(root)):
         control = parent / "cgroup.subtree_control"
@@ -242,9 +244,8 @@ def limiting_parent(ours: Path, root: Path = ROOT) -> Path:
 def remove(folder: Path) -> list[int]:
     """Kill the processes of a group that the lab made, and remove the group.
 
-    Return the pids of the killed processes. If the first process of PostgreSQL has ended, only the
-    control group still shows which processes belong together. The kernel's sessions do not show
-    this, because each process of PostgreSQL calls setsid(2).
+    Return the pids of the killed processes. PostgreSQL's processes are found by their group,
+    because they share no session of the kernel: each of them calls setsid(2).
     """
 
     def left() -> list[int]:
@@ -259,9 +260,9 @@ def remove(folder: Path) -> list[int]:
 
 
 def kill_all(living: Callable[[], list[int]], within_s: float = 5.0) -> list[int]:
-    """Kill the processes that `living` returns; return their pids.
+    """Kill the processes whose pids `living` returns, and return the pids of all killed processes.
 
-    Repeat this until `living` returns no process, because a process may fork while it is being
+    Repeat this until `living` returns no pid, because a process may fork while it is being
     killed. Stop after `within_s` seconds, because a process that waits for a device cannot be
     killed.
     """

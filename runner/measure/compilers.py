@@ -54,7 +54,10 @@ def compiler_of(program: Path) -> str | None:
 
 
 def _sections(data: bytes) -> list[_Section]:
-    """Return the sections of a 64-bit little-endian ELF file; an empty list for any other file."""
+    """Return the sections of a 64-bit little-endian ELF file.
+
+    Return an empty list for any other file.
+    """
     if not data.startswith(_ELF_64_LITTLE):
         return []
     (table,) = struct.unpack_from("<Q", data, 0x28)

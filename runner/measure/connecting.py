@@ -26,10 +26,10 @@ _KNOWN = (
 
 
 class _Secured(docker.APIClient):
-    """A client that trusts only the certificates given to it.
+    """A client of a Docker engine that is reached over TLS. It trusts only the given certificates.
 
-    By default, the library `requests` would use the certificates of $REQUESTS_CA_BUNDLE instead,
-    and send calls through $HTTPS_PROXY.
+    By default, the library `requests` would trust the certificates in $REQUESTS_CA_BUNDLE instead,
+    and would connect through the proxy in $HTTPS_PROXY.
     """
 
     trust_env = property(lambda _: False, lambda _, __: None)
@@ -67,11 +67,11 @@ def _ask_version(api: Any) -> None:
 
 
 def abandon(client: DockerClient) -> None:
-    """End all calls to an engine whose host is lost, and refuse further calls."""
+    """End all requests to an engine whose host is lost, and refuse further requests."""
     api: Any = client.api
     adapters = list(api.adapters.values())
     api.adapters.clear()
-    api._custom_adapter = None  # docker-py uses this adapter if no other one fits
+    api._custom_adapter = None  # docker-py uses this adapter if no other adapter fits
     for each in adapters:
         if isinstance(each, Abandonable):
             each.abandon()
@@ -107,8 +107,8 @@ def connect(engine: str = "", certificates: str = "", *, timeout_s: int = 60) ->
 def reason(error: Exception) -> str:
     """Return a few words that say why a connection failed, without the addresses that urllib3 adds.
 
-    If the last line of the error contains a phrase of _KNOWN, return the phrase, otherwise the last
-    line.
+    If the last line of the error contains a phrase of _KNOWN, return only this phrase. Otherwise
+    return the last line, shortened to 200 characters.
     """
     text = last_line(str(error) or type(error).__name__)
     return next((known for known in _KNOWN if known in text.lower()), public(text)[:200])

@@ -73,7 +73,7 @@ def settle(
     wrk ends its warm-up while a request is under way on every connection. These requests must not
     be counted as part of the load, so wait until the server has answered them. If generators run on
     other hosts, some requests may not even have arrived at the server yet. So for each of these
-    hosts, `afar` contains a function that calls `undelivered` there.
+    hosts, `afar` contains a function that calls `undelivered` on that host.
     """
     deadline = time.monotonic() + WARM_UP_SETTLES_S
     now = read_counters(running, counted)
@@ -124,7 +124,7 @@ PATIENCE_S = 150.0
 """`wait_for_room` stops waiting for room in the connection table after this time.
 
 The kernel keeps a closed connection in the table for 120 s (nf_conntrack_tcp_timeout_time_wait). So
-by then, all connections of earlier loads have left the table.
+after 150 s, all connections of earlier loads have left the table.
 """
 
 
@@ -147,7 +147,7 @@ def wait_for_room(
     netfilter: Path = NETFILTER,
     sleep: Callable[[float], object] = time.sleep,
 ) -> None:
-    """Wait until the connection table has room for a session of `cells`, at most PATIENCE_S.
+    """Wait for up to PATIENCE_S until the connection table has room for a session of `cells`.
 
     If the table has no room, call `on_wait` once with the number of entries needed. If a session
     opens more connections than half of the table can hold, wait only until half of the table is

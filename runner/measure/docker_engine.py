@@ -131,7 +131,7 @@ def debian_base(client: DockerClient) -> str:
 
 
 def _pulled(client: DockerClient, official: str) -> bool:
-    """Return True if the official image is to be used, False if the lab's own base image is.
+    """Return True to use the official image, and False to use the lab's own base image.
 
     If the official image is present, return True. Otherwise, if the lab's own base image exists,
     return False. If neither exists, pull the official image, and return True. If the official image

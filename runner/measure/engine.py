@@ -1,4 +1,4 @@
-"""The interface of engines, which start servers, and functions that check which server answers."""
+"""Types for engines and started servers, and functions that check the answers of servers."""
 
 import contextlib
 import json
@@ -48,7 +48,7 @@ class Running:
     limit: Callable[[float], None] = lambda _: None
     """Function that limits the server's CPU time, by a quota, to the given number of cores.
 
-    The limit applies from the call on. The function raises LabError if the limit cannot be set.
+    The limit takes effect at once. The function raises LabError if the limit cannot be set.
     """
     alone: bool = True
     """True if the server's control group contains only processes of the server.
@@ -131,9 +131,10 @@ class Engine(Protocol):
 def free_port(address: str = LOOPBACK) -> int:
     """Return a port that was free just now at `address`, which is an address of this machine.
 
-    The port is below the range from which the kernel takes ports for outgoing connections. So no
-    client's connection can take this port before the server listens there. A client whose
-    connection took the server's port would connect to itself instead of the server.
+    The port is below the range from which the kernel takes ports for outgoing connections, unless
+    that range begins below 12,000. So no client's connection can take this port before the server
+    listens there. A client whose connection took the server's port would connect to itself instead
+    of the server.
     """
     low = max(ephemeral_ports()[0], 12_000)
     for _ in range(200):
@@ -316,9 +317,10 @@ def wait_ready(
 
 
 def waiting(name: str, running: Running, log: Path, deadline_s: float) -> Iterator[float]:
-    """Yield the seconds that remain until the deadline, again and again; return at the deadline.
+    """Yield the number of remaining seconds repeatedly, until the deadline has passed.
 
-    The deadline is `deadline_s` seconds after the first step. Raise LabError if the server ends.
+    The deadline is `deadline_s` seconds after the iteration begins. Raise LabError if the server
+    ends.
     """
     deadline = time.monotonic() + deadline_s
     while (left_s := deadline - time.monotonic()) > 0:

@@ -49,7 +49,7 @@ class Silence:
         self._longest_s = 0.0
 
     def heard(self) -> None:
-        """Note a sign of life."""
+        """Record that a sign of life has arrived now."""
         now_s = self._clock()
         self._longest_s = max(self._longest_s, now_s - self._heard_s)
         self._heard_s = now_s
@@ -70,7 +70,7 @@ class Silence:
 
 
 class Line(Protocol):
-    """Interface of a channel to a station, with the members that `Vigil` uses."""
+    """A channel to a station, with only those members that `Vigil` uses."""
 
     silence: Silence
 
@@ -84,7 +84,7 @@ class Line(Protocol):
 
 @dataclass
 class _Watched:
-    """A watched host, its channel, and the function that ends all other calls to the host."""
+    """A watched host, its channel, and the function that ends all requests to its Docker engine."""
 
     name: str
     line: Line
@@ -95,8 +95,8 @@ class _Watched:
 class Vigil:
     """A watch over all hosts of a run, which notices if a host is lost.
 
-    Calls to the stations check this watch while they wait for an answer. So if one host is lost,
-    calls to the stations of all other hosts end with an error, too.
+    A request to any station checks this watch while it waits for its answer. So if one host is
+    lost, the requests to the stations of all hosts end with an error.
     """
 
     def __init__(self, say: Callable[[str], None], now_s: Callable[[], float] = time.time) -> None:
@@ -141,7 +141,7 @@ class Vigil:
         return name in self._lost
 
     def lose(self, line: Line) -> None:
-        """Treat the host at the other end of `line` as lost, and end all calls to this host."""
+        """Treat the host at the other end of `line` as lost, and end all requests to it."""
         with self._lock:
             given_up = [each for each in self._watched if each.line is line]
             self._watched = [each for each in self._watched if each.line is not line]
@@ -155,10 +155,10 @@ class Vigil:
             each.abandon()
 
     def look(self) -> None:
-        """Report each host that is silent for SAID_S, and give it up if it is silent for LOST_S.
+        """Report each host that has been silent for SAID_S, and give up each host after LOST_S.
 
-        Also give up a host whose station has ended the channel, and report each host that responds
-        again.
+        Also give up a host whose station has ended the channel. If a reported host responds again,
+        report that.
         """
         with self._lock:
             watched: Sequence[_Watched] = tuple(self._watched)

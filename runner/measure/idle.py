@@ -147,7 +147,7 @@ def become_instrument() -> int:
 
 
 def answer(line: str) -> None:
-    """Write an instrument's answer.
+    """Write a line to standard output, as the instrument's answer to the runner.
 
     If the runner is dead, end the instrument without a message.
     """

@@ -31,9 +31,10 @@ class Inspection:
     deviations: tuple[str, ...] = ()  # names of checks that the framework is known to fail
 
     def failed(self, *, known: bool) -> tuple[Check, ...]:
-        """Return the failed checks that server.toml lists as deviations.
+        """Return the failed checks that are, or are not, known deviations of the server.
 
-        If `known` is False, return the failed checks that server.toml does not list.
+        server.toml lists the known deviations. If `known` is True, return the failed checks that
+        server.toml lists. If `known` is False, return the failed checks that it does not list.
         """
         return tuple(
             check
@@ -48,7 +49,7 @@ class Inspection:
 
     @property
     def summary(self) -> str:
-        """One line with the numbers of checks that passed, failed, and are known to fail."""
+        """One line with the numbers of passed checks, failed checks and known deviations."""
         broken = len(self.failed(known=False))
         deviating = len(self.failed(known=True))
         known = f", {deviating} known deviations" if deviating else ""

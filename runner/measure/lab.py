@@ -1,4 +1,4 @@
-"""Open the lab, so that servers can be started: lock, ledger, watchdog, engine and clean-up."""
+"""Open the lab: lock it, remove leftovers of dead runs, and choose the engine for servers."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ def open_lab(
     """Open the lab for measuring, and yield the opened lab.
 
     When the context ends, for whatever reason, end everything that the lab started. SIGTERM and
-    SIGHUP end the context like Ctrl-C. The servers of `apis` run already, so they need no engine
-    and are left running. With `hosts`, use the hosts' engines. Raise LabError if another lab is
-    open in the same checkout, because two labs would distort each other's numbers.
+    SIGHUP end the context like Ctrl-C. If the APIs have URLs, their servers run already, and the
+    lab neither starts nor ends them. With `hosts`, use the hosts' engines. Raise LabError if
+    another lab is open in the same checkout, because two labs would distort each other's numbers.
     """
     with _lock(), _alone() as warnings, _signals():
         reaped = clean_up()

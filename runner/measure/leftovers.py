@@ -109,9 +109,10 @@ class Ledger:
         self._stored.write(path)
 
     def add(self, entry: Entry) -> None:
-        """Append an entry; call this method just before or after creating what the entry describes.
+        """Append an entry to the list and to its file.
 
-        If the file was removed meanwhile, write it again.
+        Call this method just before or after creating the thing that the entry describes. If the
+        file was removed meanwhile, write the file again.
         """
         self._stored.entries.append(entry)
         if self.path.exists():
@@ -164,7 +165,7 @@ def ledger() -> Iterator[Ledger]:
 
 
 class Engines:
-    """The Docker engines of the containers in a ledger.
+    """Connections to Docker engines, by which the containers in a ledger are removed.
 
     The lab connects to each engine only once. If an engine does not answer, it is not tried again.
     """
@@ -246,9 +247,9 @@ class GroupEntry:
         return f"cgroup {self.path}"
 
     def remove(self, same_boot: bool, engines: Engines) -> list[str] | None:  # noqa: ARG002
-        """Kill the group's processes and remove the group; describe each killed process.
+        """Kill the group's processes, and remove the group.
 
-        The returned list contains these descriptions. If the machine has been rebooted since the
+        Return a description of each killed process. If the machine has been rebooted since the
         entry was written (`same_boot` is False), or if the group's name does not begin with PREFIX,
         do nothing and return an empty list.
         """
@@ -310,9 +311,10 @@ class ContainerEntry:
 Entry: TypeAlias = ProcessEntry | GroupEntry | FolderEntry | ContainerEntry
 """An entry of a ledger.
 
-The method `remove` removes the thing that the entry describes. If this is possible now, it returns
-a list of descriptions of everything that it removed or killed. The list is empty if there was
-nothing that it may remove. Otherwise it returns None, and the entry must stay in the ledger.
+The method `remove` removes the thing that the entry describes, and returns a list of descriptions
+of everything that `remove` removed or killed. The list is empty if there was nothing that `remove`
+may remove. If the thing cannot be removed now, `remove` returns None, and the entry must stay in
+the ledger.
 """
 ENTRIES: dict[str, type[Entry]] = {
     each.kind: each for each in (ProcessEntry, GroupEntry, FolderEntry, ContainerEntry)

@@ -44,11 +44,9 @@ itself or the host. The third element is the clock of the sampler's host.
 def write_rows(parts: Sequence[Sampled], out: Path) -> None:
     """Write the rows of one or more samplers to the Parquet file `out`.
 
-    Each element of `parts` contains a sampler's rows, a dict of names, and the clock of the
-    sampler's host (see Sampled). Each row belongs to a subject, which is a thing that the sampler
-    observes, such as a server. The keys of the dict are the sampler's names of subjects, and the
-    values are the names to write. If a subject is no key of the dict, leave out its rows. Convert
-    monotonic times by the clock of the sampler's host to times by this machine's clock.
+    Sampled describes the elements of `parts`. Replace the sampler's name of each subject by the
+    name under which the subject is stored, and leave out the rows of subjects without such a name.
+    Convert monotonic times by the clock of the sampler's host to times by this machine's clock.
     """
     tables = []
     for sampled, names, clock in parts:

@@ -44,9 +44,9 @@ def _number(path: Path) -> int | None:
 
 
 def _entry(path: Path, key: str, mark: str = ":") -> str | None:
-    """Return the text after `key` and `mark` in the first line that begins with `key` and `mark`.
+    """Return the value of `key` in a file that has lines such as `key: value`.
 
-    Return None if no line of the file begins with `key` and `mark`.
+    `mark` separates the key from the value. Return None if no line of the file has the key.
     """
     lines = (line.partition(mark) for line in _read(path).splitlines())
     return next((value.strip() for name, _, value in lines if name.strip() == key), None)
@@ -122,8 +122,7 @@ def facts(root: Path = ROOT) -> MachineFacts:
     no_turbo = _number(of_cpus / "intel_pstate/no_turbo")
     boost = _number(of_cpus / "cpufreq/boost")
     turbo = None if boost is None else boost != 0
-    # If a file of this dict exists, its key is the version of control groups that counts the CPU
-    # time. If both files exist, the first entry of the dict decides.
+    # The first key whose file exists is the version of control groups that counts the CPU time.
     marks = {2: "sys/fs/cgroup/cgroup.controllers", 1: "sys/fs/cgroup/cpuacct"}
     return {
         "cpu_model": _entry(root / "proc/cpuinfo", "model name") or platform.machine(),
@@ -220,13 +219,13 @@ def examine(
     root: Path = ROOT,
     sleep: Callable[[float], object] = time.sleep,
 ) -> list[Diagnosis]:
-    """Return the diagnoses of all checked facts, harmless or not; this takes half a second.
+    """Check this machine for half a second, and return a diagnosis of each checked fact.
 
-    The campaign has at most `connections` connections open at the same time. Each of its trials
-    opens at most `opened` connections in total (counters.connections_of). `opened` is large if a
-    load uses close mode, in which each request opens a connection. The folder `root` contains
-    `proc`, `sys` and `etc`. `sleep` waits for STEAL_OVER_S, during which the use of the CPUs is
-    observed.
+    The diagnosis of a harmless fact has the level `ok`. The campaign has at most `connections`
+    connections open at the same time. Each of its trials opens at most `opened` connections in
+    total (counters.connections_of). `opened` is large if a load uses close mode, in which each
+    request opens a connection. The folder `root` contains `proc`, `sys` and `etc`. `sleep` waits
+    for STEAL_OVER_S, during which the use of the CPUs is observed.
     """
     found = facts(root)
     return [

@@ -134,7 +134,7 @@ def _group_of(pid: int) -> Path | None:
 def _counted(key: bytes, *files: Path) -> int | None:
     """Return the number after `key` in the first file that can be read.
 
-    Return None if no file can be read, or if this file does not contain `key`.
+    Return None if that file does not contain `key`, or if no file can be read.
     """
     for file in files:
         with contextlib.suppress(OSError):

@@ -18,13 +18,13 @@ GREETING_S = 15  # a busy host may need this long for a step of the handshake
 
 
 class _Calls(SSHConnectionPool):
-    """A connection pool of docker-py that keeps no channel open between calls to the engine.
+    """A connection pool of docker-py that opens a channel for one API call, and then closes it.
 
-    Each call opens a channel of its own on the ssh connection, and closes it at the end of the
-    call. On the host, each open channel has a process, `docker system dial-stdio`. If a channel
-    were kept for later calls, its process would go on running on the host after a failure of the
-    network. By default, docker-py keeps a channel open for each of the most recently used URLs,
-    but sshd allows only ten channels per connection (MaxSessions).
+    A channel is a stream within the ssh connection. Each open channel has a process on the host,
+    `docker system dial-stdio`. If docker-py kept the channel for later API calls, this process
+    would go on running after a failure of the network. By default, docker-py keeps a channel open
+    for each of the most recently used URLs, but sshd allows only ten channels per connection
+    (MaxSessions).
     """
 
     def _put_conn(self, conn: Any) -> None:
@@ -58,23 +58,26 @@ class OverSsh(SSHHTTPAdapter, Abandonable):
         except (SSHException, OSError, EOFError) as error:
             raise DockerException(str(error) or type(error).__name__) from error
         connection = self.ssh_client.get_transport().sock
-        if isinstance(connection, socket.socket):  # otherwise it is the process of a ProxyCommand
+        if isinstance(connection, socket.socket):  # a ProxyCommand has no socket
             for option in LIVELY:
                 connection.setsockopt(*option)
 
     def get_connection(self, _url: Any, _proxies: Any = None) -> Any:
-        """Return the pool that opens the channel of a call; connect first if necessary."""
+        """Return a new pool for one API call; first connect to the host if necessary."""
         if not self.ssh_client.get_transport():
             self._connect()
         return _Calls(ssh_client=self.ssh_client, timeout=self.timeout, host=self.ssh_host)
 
     def send(self, *given: Any, **named: Any) -> Any:
-        """Send a request; turn errors of ssh into errors of `requests`, which callers expect."""
+        """Send an HTTP request to the engine.
+
+        Turn errors of ssh into errors of the library `requests`, which callers of `send` expect.
+        """
         try:
             return super().send(*given, **named)
         except (SSHException, EOFError) as error:
             raise NotConnectedError(str(error) or type(error).__name__) from error
 
     def abandon(self) -> None:
-        """End all channels immediately."""
+        """End the ssh connection and all its channels immediately."""
         self.ssh_client.close()

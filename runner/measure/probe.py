@@ -1,13 +1,13 @@
-"""Measure the server's response time during a load, with few requests on a fixed schedule.
+"""Measure the server's response time during a load, by a few requests at planned times.
 
 Run as `python -m runner.measure.probe HZ CPUS`. The probe runs on CPUS, and sends HZ requests per
 second. loading.py sends the commands, which are JSON objects, one per line of standard input. A
-command that describes a request begins a series, in
-which the probe sends this request repeatedly. Such a command has the fields `method`, `path`,
-`body` and `port`, and optionally `address` (default 127.0.0.1), `host` (default `lab`), `tls` with
-the fields of `Tls`, and `hz`, which replaces HZ for this server. The next command, `pause`, ends
-the series. The probe answers `pause` with the samples of the series, the CPU time that the probe
-used for the series, and the duration of the series. The probe ends when its input ends.
+command that describes a request begins a series, in which the probe sends this request repeatedly.
+Such a command has the fields `method`, `path`, `body` and `port`, and optionally `address` (default
+127.0.0.1), `host` (default `lab`), `tls` with the fields of `Tls`, and `hz`, which replaces HZ for
+this server. The next command, `pause`, ends the series. The probe answers `pause` with the samples
+of the series, the CPU time that the probe used for the series, and the duration of the series. The
+probe ends when its input ends.
 
 The latency of a request counts from the time at which the request was due. So if a server hangs for
 a second, every request that was due in that second is late, as it would be for independent users. A
@@ -104,15 +104,15 @@ class Connection:
         self.channel.sendall(self._waiting)
 
     def read(self) -> Response | None:
-        """Return the response; None while it is incomplete.
+        """Return the response, or None while it is incomplete.
 
         Raise OSError if the connection was closed, and ValueError if the answer is not HTTP.
         """
         try:
             received = self.channel.recv(RECEIVE_BYTES)
         except (BlockingIOError, ssl.SSLWantReadError):
-            # Nothing can be read, although the socket was ready, because the kernel dropped a
-            # packet with a wrong checksum, or because TLS has not received a whole record yet.
+            # The socket was ready, but contains nothing to read: the kernel dropped a packet with a
+            # wrong checksum, or TLS has not received a whole record yet.
             return None
         self._reader.feed(received)
         return self._reader.take()
@@ -121,7 +121,8 @@ class Connection:
         """Return whether the server has closed this idle connection.
 
         Call this method only if the connection is ready to be read. No answer is due on an idle
-        connection, so in most cases the server has closed the connection.
+        connection, so without TLS it is ready only because the server has closed it. With TLS, it
+        may also be ready because of a record of TLS itself.
         """
         if not isinstance(self.channel, ssl.SSLSocket):
             return True
@@ -149,8 +150,8 @@ class Beat:
         # The reading of CLOCK_MONOTONIC at which the first period began. Each time the clock is
         # started again, the time for which it did not run is added.
         self._zero_ns = 0
-        self._stopped_at_ns = 0  # reading of this clock when it was last stopped
-        # Reading of this clock at which the next request is due.
+        self._stopped_at_ns = 0  # how long the clock had run when it was last stopped
+        # The next request is due when the clock has run for this long.
         self._next_ns = self._random.randrange(period_ns)
 
     @property
@@ -167,7 +168,7 @@ class Beat:
         self._stopped_at_ns = time.monotonic_ns() - self._zero_ns
 
     def advance(self) -> None:
-        """Choose the time of the next request, in the following period."""
+        """Choose a random time in the following period, at which the next request is due."""
         self._periods += 1
         self._next_ns = self._periods * self._period_ns + self._random.randrange(self._period_ns)
 
@@ -175,9 +176,10 @@ class Beat:
 class Schedule:
     """Sends each request when it is due, on a connection without another request under way.
 
-    One connection is enough as long as each answer arrives before the next request is due.
-    Otherwise another connection is opened, because on a single connection the requests to a slow
-    server would queue in the probe, and their wait would look like the server's response time.
+    One connection is enough as long as each answer arrives before the next request is due. If an
+    answer arrives later, the probe opens another connection. On a single connection, the requests
+    to a slow server would queue in the probe, and their wait would look like the server's response
+    time.
     """
 
     def __init__(
@@ -257,7 +259,7 @@ class Schedule:
                 connection.send(row, self._request)
             except OSError:
                 self._end(row)
-                return  # handle answers and commands before the next attempt
+                return  # handle answers and commands before sending more
 
     def _go_on_connecting(self, descriptor: int) -> None:
         """Take the next step of connecting; if this step fails, end the request."""

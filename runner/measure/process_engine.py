@@ -295,7 +295,7 @@ def _controlled(start: Callable[[], Pinned], port: int) -> RunningDatabase:
 
 
 def _tree(process: Pinned) -> list[psutil.Process]:
-    """Return the processes of a database; an empty list if the database has ended.
+    """Return the processes of a database, or an empty list if the database has ended.
 
     The processes must be signalled one by one, because each process leads a session of its own.
     Call this function before ending the database. Afterwards the processes can no longer be found,
@@ -323,8 +323,8 @@ def _unprivileged(folder: Path) -> list[str]:
 
     PostgreSQL refuses to run as root. So the words make the command run as the user `postgres` or,
     if there is no such user, as `nobody`. This user becomes the owner of `folder` and of the files
-    in it. If the lab does not run as root, return an empty list and
-    change no owner. Raise LabError if neither user exists.
+    in it. If the lab does not run as root, return an empty list and change no owner. Raise LabError
+    if neither user exists.
     """
     if os.geteuid() != 0:
         return []

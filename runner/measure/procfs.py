@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path("/")
 """Folder that contains /proc, /sys and /etc."""
 AT_ONCE = 8
-"""The sampler reads the memory of at most this many processes of a subject at one tick.
+"""The sampler reads the memory of about this many processes of a subject at one tick.
 
 A subject is a thing that the sampler observes, such as a server or a database. At each tick, the
 sampler reads all its subjects (see sampler.py). With a pool of 500 connections, PostgreSQL has 500
@@ -57,7 +57,7 @@ class KeptFile:
 
 
 def number_after(key: bytes, data: bytes) -> int | None:
-    """Return the integer that follows `key` in a kernel file's text; None if `key` is absent."""
+    """Return the integer after `key` in a kernel file's text, or None if `key` is absent."""
     at = data.find(key)
     return None if at < 0 else int(data[at + len(key) :].split(None, 1)[0])
 
@@ -71,16 +71,16 @@ class MemoryUse:
 
 
 class Memory:
-    """Reads the resident memory and the threads of a changing set of processes.
+    """Reads the resident memory and the number of threads of a changing set of processes.
 
     Shared memory counts once. If the processes differ in the size of their shared memory, only the
     largest size counts, because PostgreSQL's processes share their buffers and hardly anything
     else.
 
-    The first call of `at` lists and reads all processes. If `every_ns` is 0, every call does so.
-    Otherwise, a later call reads at most AT_ONCE processes. So if there are more processes, several
-    calls are needed to read each process once. These calls are a pass. Until a pass is complete,
-    `at` returns the result of the previous pass.
+    The first call of `at` lists and reads all processes. If `every_ns` is 0, every call does so. If
+    `every_ns` is greater, each later call reads about AT_ONCE processes. The calls that together
+    read each process once are a pass. Until a pass is complete, `at` returns the result of the
+    previous pass.
 
     A pass begins no earlier than `every_ns` after the beginning of the previous pass. If there are
     more than AT_ONCE processes, this interval is SELDOM times as long. To list the processes takes

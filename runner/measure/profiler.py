@@ -34,7 +34,7 @@ RIGHTS = ("SYS_ADMIN", "SYS_PTRACE", "SYS_CHROOT", "SYSLOG", "DAC_READ_SEARCH")
   SYS_CHROOT are needed. perf must enter the namespace, because only there does perf find the file
   of the server's program, from which it reads the names of functions.
 - SYS_PTRACE: to read which files a process of another user has mapped.
-- SYSLOG: to read the addresses of the kernel's functions, which the kernel otherwise shows as 0.
+- SYSLOG: to read the addresses of the kernel's functions, which are shown as 0 without SYSLOG.
 - DAC_READ_SEARCH: to read the folder TRACING, and to read a program that only its owner may read.
 """
 TRACING = "/sys/kernel/tracing"
@@ -48,7 +48,7 @@ class FarPerf:
     profiler: StationClient
     cpus: tuple[int, ...]
     site: Site
-    """The other host as a site, whose `clock` says how far ahead the host's clock is."""
+    """The other host. `site.clock` is the offset of its clock from this machine's clock."""
 
     @contextlib.contextmanager
     def recording(self, pid: int, out: Path) -> Iterator[None]:

@@ -1,4 +1,7 @@
-"""Profile the slices of a session with perf: the instrument for `session.measure`."""
+"""Profile the slices of a session with perf.
+
+In a profile, `session.measure` uses an object of the class Profiling as its instrument.
+"""
 
 import contextlib
 from collections.abc import Iterator
@@ -39,9 +42,9 @@ class Profiling:
 
     of_server: Recorder
     of_database: Recorder | None
-    """perf on the host of the database; None if that host refuses perf."""
+    """perf on the host of the database, or None if that host refuses perf."""
     database_refusal: str | None = None
-    """A sentence that says why the database cannot be profiled; None if it can be profiled."""
+    """The reason why the database cannot be profiled, or None if it can be profiled."""
     session: str = ""
     """Name of the profile's session, which decides what perf does in each slice (`kind_of`)."""
 
@@ -125,9 +128,10 @@ def _on_other_hosts(kind: type[Profiling], bench: Bench, fleet: "Fleet") -> Iter
 
 
 def _cpus_beside_database(bench: Bench) -> tuple[int, ...]:
-    """Return the CPUs of the database's host that the database does not use.
+    """Return the CPUs on which perf runs on the database's host.
 
-    If the database uses all CPUs of its host, return all of them.
+    These are the CPUs of generators and instruments that the database does not use. If the database
+    uses all of them, return all of them.
     """
     cpus = bench.cpus_of(bench.sites.database)
     return tuple(cpu for cpu in cpus if cpu not in bench.placement.database) or cpus

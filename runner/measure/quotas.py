@@ -41,7 +41,7 @@ class Quotas:
 
     groups: tuple[QuotaGroup, ...]
     known: bool
-    """True if all groups could be read. Otherwise `groups` may lack a group that has a quota."""
+    """True if all groups could be read. If False, `groups` may lack a group that has a quota."""
 
 
 def find(pid: cgroups.Pid, root: Path = ROOT) -> Quotas:
@@ -97,7 +97,7 @@ class Throttling:
             self._known = False
 
     def read(self) -> int | None:
-        """Return the throttled time of all groups together, in ns; None if unknown."""
+        """Return the throttled time of all groups together, in ns, or None if it is unknown."""
         if not self._known:
             return None
         total_ns = 0
@@ -128,7 +128,7 @@ def _sees_all_groups(root: Path) -> bool:
 
 
 def _quota_cores(version: int, folder: Path) -> float | None:
-    """Return a group's quota in cores; None if the group has no quota.
+    """Return a group's quota in cores, or None if the group has no quota.
 
     Raise OSError or ValueError if the quota cannot be read.
     """

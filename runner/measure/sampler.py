@@ -1,10 +1,10 @@
 """Sample cumulative CPU and memory counters of every subject, in a separate process.
 
 A subject is a server, a database, a generator, the sampler itself, or the whole host. Run as
-`python -m runner.measure.sampler HZ CPUS`. The sampler runs on CPUS. HZ times per second, at a
-tick, it reads every subject, and keeps a row for each subject until the end. loading.py sends the
-commands, which are JSON objects, one per line of standard input. The sampler ends when its input
-ends. The commands are:
+`python -m runner.measure.sampler HZ CPUS`. The sampler runs on CPUS. There are HZ ticks per second.
+At each tick, the sampler reads every subject, and stores a row for each subject. loading.py sends
+the commands, which are JSON objects, one per line of standard input. The sampler ends when its
+input ends. The commands are:
 
 - `add` contains the name of a subject, and begins to sample this subject. An earlier subject of the
   same name is replaced. The subject is the control group of `pid`. But if `alone` is false, which
@@ -12,7 +12,7 @@ ends. The commands are:
   `threads` is true, each row also contains the time for which the subject's threads waited for a
   CPU. If `cpus` lists CPUs, each row also contains the number of other CPUs that the subject may
   use.
-- `poll` contains a port, and comes with an `address` and with `of`, the name of a subject. The
+- `poll` contains a port. Its other fields are `address`, and `of`, the name of a subject. The
   sampler begins to request /stats at this address and port, over one connection that is kept open,
   and stores the answers in rows of this subject. If the port is null, polling ends.
 - `stop` reads every subject once more, returns all rows, and ends the sampler.
@@ -71,7 +71,7 @@ class StatsPoll:
             self.close()
 
     def take(self) -> dict[str, float] | None:
-        """Return the numbers of /stats; None if no answer has arrived since the last call."""
+        """Return the numbers in the answer of /stats, or None if no complete answer has arrived."""
         if self._channel is None or not self._asked:
             return None
         try:
@@ -138,13 +138,13 @@ class _Watch:
         """Name of the source from which each row was read (see `subjects.Source`)."""
         self._numbers = array("q")  # the values of SAMPLE_COLUMNS, row by row
         self._stats: dict[int, dict[str, float]] = {}
-        """Answers of /stats, by the number of the row to which they belong."""
+        """Answers of /stats, by the index of the row to which they belong."""
         self._poll: StatsPoll | None = None
         self._polled = ""  # the subject whose /stats is polled
         self._threads: dict[str, Threads] = {}
-        """For each subject whose wait for a CPU is measured, the subject's threads."""
+        """Threads of the subjects for which the time of waiting for a CPU is measured."""
         self._held: dict[str, tuple[int, frozenset[int]]] = {}
-        """Pid of each subject to which the lab gave CPUs, and these CPUs."""
+        """For each subject to which the lab gave CPUs: the subject's pid, and these CPUs."""
 
     def command(self, line: str) -> bool:
         """Execute one command; return False if the command ends the sampler."""

@@ -66,7 +66,7 @@ from runner.shapes import ForTime
 from runner.store import OF_GENERATORS, public, raw_name
 
 TAG = "load"
-"""The rows that the measured load inserts have this prefix in the column `firmware`.
+"""The measured load inserts database rows with this prefix in the column `firmware`.
 
 If the load has slices, the number of the slice follows the prefix. The column need not also name
 the trial, because each trial has a database of its own.
@@ -138,12 +138,12 @@ class _Live:
     quota: Quota  # the quota that was set outside the lab
     probe_hz: float = 0.0  # the probe's rate, derived from the warm-up
     users: int | None = None
-    """Number of users that was derived from the warm-up; None if the load needs no such number."""
+    """Number of users, derived from the warm-up. None if the load needs no such number."""
     slices: list[Slice] = field(default_factory=list)
     stored: list[DatabaseUse] = field(default_factory=list)
     """For each load of the server so far, the database's counters before the load.
 
-    In these entries, the field `after` only repeats `before`. When all loads are over, `_stop`
+    In these entries, the field `after` is a copy of `before`. When all loads are over, `_stop`
     reads the counters after the loads, and stores complete entries in `slices`.
     """
     probed: list[ProbeSeries] = field(default_factory=list)
@@ -152,7 +152,7 @@ class _Live:
     exit_code: int | None = None
     oom_kills: int | None = None
     error: LabError | None = None
-    """The error because of which this server cannot be measured; None if there is no error.
+    """The error that keeps this server from being measured, or None if there is no error.
 
     The session continues with the other servers.
     """
@@ -300,7 +300,7 @@ def _footprint(bench: Bench, ready: Ready, running: Running, answered_ns: int) -
 
 
 def _resident(bench: Bench, running: Running) -> int | None:
-    """Return a server's resident memory; None if its process is unknown."""
+    """Return a server's resident memory, or None if its process is unknown."""
     return None if running.pid == UNKNOWN_PID else bench.sites.server.resident(running.pid)
 
 
@@ -350,13 +350,13 @@ def _load_in_turn(
 def _write_sampled(
     bench: Bench, sampled: Mapping[Site, Mapping[str, Sequence[Any]]], live: _Live
 ) -> None:
-    """Write what the samplers observed of a server and its load to files.
+    """Write the samplers' rows about a server and its load to files.
 
     `sampled` contains all rows of the sampler at each site. resources.parquet gets the rows of the
     server, of its database, of the first generator, of a generator on the server's host, of the
-    sampler on the server's host, and of this whole host. For each generator on another host than
-    the server's, also write resources.gN.parquet with the rows of the generator, of the sampler on
-    that host, and of the whole host. N is the number of the generator, from 1.
+    sampler on the server's host, and of that host as a whole. For each generator on another host
+    than the server's, also write resources.gN.parquet with the rows of the generator, of the
+    sampler on its host, and of its host as a whole. N is the number of the generator, from 1.
     """
     common: dict[str, Subject] = {"host": "host", "sampler": "sampler", "generator": "generator"}
     parts = []
@@ -385,10 +385,11 @@ def _load_slice(
     at: tuple[int, int],
     instrument: Instrument,
 ) -> Loaded:
-    """Load a server once, store the results in `live`, and return the load's times.
+    """Load a server once, and store the results in `live`.
 
-    `at` contains the slice's place and its position. The place is the slice's number among the
-    slices of its trial, and the position is its number among all slices of the session.
+    Return the exit code and the times of the load. `at` contains the slice's place and its
+    position. The place is the slice's number among the slices of its trial, and the position is its
+    number among all slices of the session.
     """
     place, position = at
     member = live.member
@@ -461,7 +462,7 @@ def _spent(bench: Bench, running: Running) -> Spent | None:
 def _loads(bench: Bench, live: _Live, shot: Shot, number: int | None) -> list[Job]:
     """Return the jobs of a load, one for each generator.
 
-    `shot` contains the request to send. `number` is the number of the load's slice; None if the
+    `shot` contains the request to send. `number` is the number of the load's slice, or None if the
     load is not divided into slices. The generators' raw files and logs will be written to the
     trial's folder.
     """
@@ -521,7 +522,7 @@ def _stop(bench: Bench, live: _Live) -> None:
 def _measurement(
     bench: Bench, live: _Live, loads: Sequence[tuple[str, Loaded]]
 ) -> Measurement | LabError:
-    """Return the measurement of a server; a LabError if no load reached the server."""
+    """Return the measurement of a server, or a LabError if no load reached the server."""
     if not live.slices:
         return LabError(
             "No load reached this server: an earlier step of its session failed.", exit_code=1
@@ -579,7 +580,10 @@ def _measurement(
 
 
 def _together(parts: Sequence[Spent | None]) -> Spent | None:
-    """Return the sum of the counts of all slices; None if the counts of any slice are unknown."""
+    """Return the sum of the counts of all slices.
+
+    Return None if the counts of any slice are unknown.
+    """
     total: Spent | None = Spent(0, 0, 0, 0, 0)
     for part in parts:
         total = total.plus(part) if total and part else None
@@ -587,11 +591,11 @@ def _together(parts: Sequence[Spent | None]) -> Spent | None:
 
 
 def _seen(placement: Placement, running: Running, earlier: tuple[int, ...] = ()) -> Placement:
-    """Return `placement`, in which the server's CPUs are those that the server really may use.
+    """Return `placement` with the CPUs that the server really may use.
 
-    If the lab started the server, `placement` is right, and is returned unchanged. Otherwise the
-    server's CPUs are those that it may use now, together with those that it could use before
-    (`earlier`).
+    If the lab started the server, `placement` already contains these CPUs, so return it unchanged.
+    If the lab did not start the server, these are the CPUs that the server may use now, together
+    with the CPUs that it could use before (`earlier`).
     """
     if running.cpus is None:
         return placement
@@ -599,12 +603,12 @@ def _seen(placement: Placement, running: Running, earlier: tuple[int, ...] = ())
 
 
 def _await(server: Server, workload: Workload, running: Running, nonce: str, log: Path) -> int:
-    """Wait for the server's first answer, and return the wall time of this answer, in ns.
+    """Wait for the server's first answer, then check further answers of the server.
 
-    Then check the server's answers. If the workload is one of the lab's own, check /health and the
-    load's request against the HTTP contract. If the workload is a user's script or a user's URL,
-    send GET for the path of the probe and, for a user's URL, also for the path of the load, each
-    until an answer is 2xx. Raise LabError if the server does not answer correctly.
+    Return the wall time of the first answer, in ns. If the workload is one of the lab's own, check
+    /health and the load's request against the HTTP contract. If the workload is a user's script or
+    URL, send GET for the path of the probe until an answer is 2xx. For a user's URL, do the same
+    for the path of the load. Raise LabError if the server does not answer correctly.
     """
     if server.contract:
         wait_ready(server.name, running, nonce, log)

@@ -25,7 +25,7 @@ _SYSTEM_TICKS = 12
 
 
 def spent_by(pid: int) -> Spent | None:
-    """Return the summed counts of a process and its descendants; None if all have ended."""
+    """Return the summed counts of a process and its descendants, or None if all have ended."""
     processes = [_of_process(process) for process in descendants(pid)]
     found = [each for each in processes if each is not None]
     return reduce(Spent.plus, found) if found else None
@@ -37,7 +37,7 @@ def resident_bytes(pid: int) -> int | None:
 
 
 def _of_process(pid: int) -> Spent | None:
-    """Return the counts of a process; None if the process has ended."""
+    """Return the counts of a process, or None if the process has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         statuses = [path.read_bytes() for path in Path(f"/proc/{pid}/task").glob("*/status")]

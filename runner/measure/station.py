@@ -42,9 +42,9 @@ from runner.shapes import Idle
 
 WORK = Path("/work")  # folder for the files of a load
 # In a transfer, a station sends bytes to another station, to measure the speed of the network. It
-# sends this many bytes at a time. The number must be small, because the transfer fails if sending
-# them takes more than 5 s. On a network with a long round trip, TCP's slow start takes 5 s for as
-# little as 256 KiB.
+# sends TRANSFER_BYTES at a time. The number must be small, because the transfer fails if sending
+# TRANSFER_BYTES takes more than 5 s. On a network with a long round trip, TCP's slow start takes
+# 5 s for as little as 256 KiB.
 TRANSFER_BYTES = 1 << 16
 TRANSFER_LIMIT_S = 5.0  # a transfer waits at most this long for the other station
 STRANGER_S = 1.0  # a connection that has not sent the secret within this time is closed
@@ -71,7 +71,7 @@ class Station(Site):
         self._listening: socket.socket | None = None
 
     def hello(self) -> Hello:
-        """Return the facts of this host that the runner needs at the beginning."""
+        """Return the facts of this host that the runner reads when it connects to the station."""
         machine.raise_open_files()
         cpus = sorted(os.sched_getaffinity(0))
         available = memory.available_bytes()
@@ -99,9 +99,9 @@ class Station(Site):
         ]
 
     def idle(self, state: Idle) -> str | None:
-        """Let idle CPUs poll, or sleep as the system decides.
+        """Let idle CPUs poll, or let them sleep as the system decides, as `state` says.
 
-        Return the reason if the CPUs cannot poll, otherwise None.
+        Return the reason if the CPUs cannot poll, or None if there is no such reason.
         """
         self._idle.ask(state)
         return self._idle.problem
@@ -128,9 +128,10 @@ class Station(Site):
         return refusal() is None
 
     def observe(self, how: Observing, pid: int, cpus: list[int], name: str) -> None:
-        """Start perf on a process and its descendants; perf itself runs on `cpus`.
+        """Start perf on a process and its descendants.
 
-        perf observes the processes until `observed` or `forget` is called with the same name.
+        perf itself runs on `cpus`, and writes the file `name`. perf observes the processes until
+        `observed` or `forget` is called with this name.
         """
         perf = Perf(need_perf(), tuple(cpus), self._ledger)
         context = perf.recording if how == "recorded" else perf.counting
@@ -148,7 +149,7 @@ class Station(Site):
             raise LabError("This observation is not wanted.")
 
     def new_folder(self, name: str) -> None:
-        """Create a new folder for the files of a load."""
+        """Create an empty folder for the files of a load; delete an older folder of this name."""
         folder = self._work / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -186,7 +187,7 @@ class Station(Site):
     def listen(self, address: str) -> int:
         """Listen on an address and return the port.
 
-        The port is used for one transfer, or for connections that are closed immediately.
+        The port is used for one transfer, or to measure how long it takes to connect.
         """
         if self._listening is not None:
             self._listening.close()

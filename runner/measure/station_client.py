@@ -55,9 +55,9 @@ CLOCK_QUESTIONS = 30
 class Channel:
     """Sends lines to a container's standard input, and receives lines from its standard output.
 
-    A channel also sends signs of life to the container, and notes the container's signs of life.
-    The container's standard output and standard error arrive on one connection, in frames (Docker's
-    attach protocol).
+    A channel also sends signs of life to the container, and measures how long no data arrive from
+    the container. The container's standard output and standard error arrive on one connection, in
+    frames (Docker's attach protocol).
     """
 
     def __init__(self, container: Container) -> None:
@@ -81,7 +81,7 @@ class Channel:
             self._socket.sendall(line.encode() + b"\n")
 
     def take(self, timeout_s: float) -> bytes | None:
-        """Return the next line; None if the station has ended.
+        """Return the next line, or None if the station has ended.
 
         Raise queue.Empty if no line arrives in time.
         """
@@ -158,11 +158,11 @@ class StationClient(Site):
 
     @property
     def loss(self) -> str:
-        """A sentence that names all lost hosts of the run; empty if no host is lost."""
+        """A sentence that names all lost hosts of the run. It is empty if no host is lost."""
         return self._vigil.loss
 
     def take_longest_silence_s(self) -> float:
-        """Return the longest time without a line from the host since the last call, in seconds."""
+        """Return the longest time without data from the host since the previous call, in s."""
         return self._channel.silence.take_longest_s()
 
     def ask(self, do: str, timeout_s: float = ANSWER_S, **more: Any) -> Any:
@@ -213,7 +213,7 @@ class StationClient(Site):
         return CannotGoOnError(f"{lost}{said}")
 
     def look_at_clock(self) -> int:
-        """Measure the offset of the host's clock again; return the change of the offset, in ns."""
+        """Measure the offset of the host's clock again; return by how many ns it has changed."""
         before = self.clock
         self.clock = self._compared("now", time.monotonic_ns)
         return abs(self.clock.offset_ns - before.offset_ns)
@@ -223,11 +223,12 @@ class StationClient(Site):
         return self._compared("wall_now", time.time_ns).offset_ns
 
     def _compared(self, question: str, now: Callable[[], int]) -> Clock:
-        """Return how far a clock of the host is ahead of `now`, this machine's clock of that kind.
+        """Return how far a clock of the host is ahead of the same clock of this machine.
 
-        The result also contains the largest possible error. `question` is the station's method that
-        returns the time by the host's clock. Call this method CLOCK_QUESTIONS times, and use only
-        the answer that came fastest, because its error is the smallest.
+        The result also contains the largest possible error. `question` is the name of the station's
+        method that returns the time by the host's clock. `now` returns the time by this machine's
+        clock. Call the station's method CLOCK_QUESTIONS times, and use only the answer that came
+        fastest, because its error is the smallest.
         """
         found = []
         for _ in range(CLOCK_QUESTIONS):
@@ -246,12 +247,12 @@ class StationClient(Site):
         return Kills(**self.ask("kills", pid=pid))
 
     def spent(self, pid: int) -> Spent | None:
-        """Return the counts of a process and its descendants; None if all of them have ended."""
+        """Return the counts of a process and its descendants, or None if all have ended."""
         found = self.ask("spent", pid=pid)
         return None if found is None else Spent(**found)
 
     def resident(self, pid: int) -> int | None:
-        """Return the resident memory of a process and its descendants; None if it is unknown."""
+        """Return the resident memory of a process and its descendants, or None if unknown."""
         found = self.ask("resident", pid=pid)
         return None if found is None else int(found)
 
@@ -291,10 +292,10 @@ class StationClient(Site):
                 self.ask("end", name=name)
 
     def shot(self, shot: Shot) -> Shot:
-        """Return a request with the paths of the generator's program and script in the image.
+        """Return a Shot with the paths of the generator's program and script in the image.
 
-        A Shot is a request, together with the paths of the program and the script that send it. The
-        paths in `shot` are those on the runner's machine. They are replaced by the paths in the
+        A Shot is an HTTP request, together with the paths of the program and the script that send
+        it. `shot` contains the paths on the runner's machine. Replace them by the paths in the
         station's image, because the generator runs in the station's container.
         """
         script = LAB / "runner" / "workloads" / shot.script.name

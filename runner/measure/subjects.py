@@ -56,7 +56,7 @@ class CgroupSubject:
         self._memory = Memory(self.pids, memory_ns)
 
     def pids(self) -> list[int]:
-        """Return the processes in the group."""
+        """Return the pids of the processes in the group."""
         return cgroups.members(self._folder)
 
     def read(self) -> Reading:
@@ -111,7 +111,7 @@ class ProcessSubject:
         return Reading(mono, wall, cpu, memory.resident_bytes, memory.threads, throttled)
 
     def pids(self) -> Iterator[int]:
-        """Yield the process and its descendants."""
+        """Yield the pids of the process and its descendants."""
         return descendants(self._leader)
 
     def _found(self) -> Iterator[int]:

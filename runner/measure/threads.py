@@ -4,8 +4,8 @@ A subject is a thing that the sampler observes, such as a server.
 
 /proc/PID/task/TID/schedstat says how long a thread has run on a CPU, and how long it has waited on
 a run queue, both in nanoseconds since the thread was created (the kernel's
-Documentation/scheduler/sched-stats.rst). A thread that sleeps, or that a signal has stopped, is on
-no run queue, so this time does not count as waiting.
+Documentation/scheduler/sched-stats.rst). While a thread sleeps, or is stopped by a signal, it is on
+no run queue, so the time of the sleep or stop does not count as waiting.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ class Scheduling(NamedTuple):
     waited_ns: int | None = None
     """Total time for which all threads have waited for a CPU since they were created."""
     busiest_thread_ns: int | None = None
-    """CPU time of the busiest thread since the last reading."""
+    """CPU time that the busiest thread has used since the previous reading."""
     stopped: int | None = None
     """1 if a signal has stopped the subject's first process, otherwise 0."""
 

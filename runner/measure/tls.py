@@ -1,6 +1,6 @@
 """Connect by TLS to a server that already runs, and say why such a server cannot be used.
 
-k6 verifies certificates as Go does. The probe's TLS connections do the same, so that k6 and the
+k6 verifies certificates as Go does. The probe verifies them in the same way, so that k6 and the
 probe accept the same certificates.
 """
 
@@ -67,11 +67,11 @@ class Tls:
     name: str
     """Host of the server's URL, which the server's certificate must name."""
     ca: str | None = None
-    """File with the certificates to trust; if it is None, the system's certificates are trusted."""
+    """File with the certificates to trust. If it is None, trust the system's certificates."""
     insecure: bool = False
     """True if any certificate of the server is accepted."""
     certificate: str | None = None
-    """File with the client's certificate; None if the client has no certificate."""
+    """File with the client's certificate, or None if the client has no certificate."""
     key: str | None = None
     """File with the key of the client's certificate."""
 
@@ -176,10 +176,10 @@ def _refuse_password() -> str:
 
 
 def require_tls(url: str, address: tuple[str, int], tls: Tls) -> str | None:
-    """Return the protocol that a server prefers: `h2` or `http/1.1`; None if it chooses none.
+    """Return the protocol that a server prefers, `h2` or `http/1.1`.
 
-    Raise LabError with a remedy if k6 or the probe cannot use the server over TLS, and OSError if
-    nothing listens at the address.
+    Return None if the server chooses no protocol. Raise LabError with a remedy if k6 or the probe
+    cannot use the server over TLS. Raise OSError if nothing listens at the address.
     """
     _shake(url, address, tls, HTTP_1)
     return _shake(url, address, tls, HTTP_2, HTTP_1)

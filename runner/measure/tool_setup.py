@@ -84,9 +84,9 @@ def _run(name: str, report: Callable[[Step], None]) -> None:
     begun = time.monotonic()
     with _group(["bash", str(places().setup / script), *arguments], tools) as process:
         while process.poll() is None:
-            # The script creates the log when it begins to build or install the program. So there is
-            # no log before that. If the program exists already, or if the script finds that it
-            # cannot set the program up, the script never creates a log.
+            # The script creates the log only when it begins to build or install the program. If the
+            # program exists already, or if the script finds that it cannot set the program up, the
+            # script never creates a log.
             if log.exists():
                 lines = log.read_bytes().count(b"\n")
                 report(Step(name, time.monotonic() - begun, lines))

@@ -27,7 +27,7 @@ The number is larger than LEAST_PROBED by two, because the first and the last re
 outside of the load.
 """
 FEWEST_DUE_IN_SLICES = 2 * LEAST_PROBED
-"""The same limit as FEWEST_DUE, but for a load that is divided into slices.
+"""The limit that replaces FEWEST_DUE for a load that is divided into slices.
 
 The probe runs only if at least this many of its requests are due in all slices together. The number
 is larger than FEWEST_DUE, because a request may fall outside of the load at each end of each slice.
@@ -53,8 +53,8 @@ def warm_up(bench: Bench, cell: Cell, shot: Shot, log: Path) -> WarmedUp:
 
     `shot` contains the request that the generators send. Keep only the log of the warm-up, and
     delete the other files. Raise LabError if a generator was killed. If `must_warm_up` of the
-    generator is True, also raise LabError if the generator ended with another exit code than 0.
-    Otherwise ignore such an exit code.
+    generator is True, also raise LabError if the generator ended with another exit code than 0. If
+    `must_warm_up` is False, ignore such an exit code.
     """
     generator = GENERATORS[cell.tool]
     with contextlib.ExitStack() as stack:
@@ -97,11 +97,11 @@ def probe_hz(cell: Cell, warmed: WarmedUp, probe_s: float | None = None) -> floa
     """Return the probe's rate during a load, in requests per second.
 
     Return 0 if the probe would send too few requests for a median. The rate is at most PROBE_HZ.
-    The probe's requests use the server's capacity, as the generator's
-    requests do. So the probe's rate is also at most PROBE_SHARE of the warm-up's rate, and at most
-    PROBE_SHARE of an open load's lowest rate. If the probe's request differs from the load's
-    request, `probe_s` is the time that the server takes to answer the probe's request. In this
-    case, the probe's requests together may take at most PROBE_SHARE of the load's duration.
+    The probe's requests use the server's capacity, as the generator's requests do. So the probe's
+    rate is also at most PROBE_SHARE of the warm-up's rate, and at most PROBE_SHARE of an open
+    load's lowest rate. If the probe's request differs from the load's request, `probe_s` is the
+    time that the server takes to answer the probe's request. In this case, the probe's requests
+    together may take at most PROBE_SHARE of the load's duration.
     """
     bounds_hz = [PROBE_HZ]
     if probe_s:

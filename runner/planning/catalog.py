@@ -125,7 +125,7 @@ def read_server(folder: Path) -> Server:
 
 
 def workload_names() -> list[str]:
-    """Return the names of all workloads; each workload has a TOML file in runner/workloads/."""
+    """Return the names of the TOML files in runner/workloads/, each of which is a workload."""
     return sorted(path.stem for path in (PACKAGE / "workloads").glob("*.toml"))
 
 
@@ -149,9 +149,9 @@ def load_workload(name: str) -> Workload:
 def user_server(api: UserApi) -> Server:
     """Return a user's server.
 
-    If the server's folder contains a server.toml, and the user gave no command that starts the
-    server, return the server that server.toml describes. Otherwise return a server that implements
-    no part of the contract.
+    If the server's folder contains a server.toml, return the server that it describes. But if there
+    is no server.toml, or if the user gave a command that starts the server, return a server that
+    implements no part of the contract.
     """
     folder = lab_root() if api.folder is None else (lab_root() / api.folder).resolve()
     if api.folder is not None and api.start is None and (folder / "server.toml").is_file():
@@ -206,7 +206,7 @@ _SESSIONS = tuple(SessionsTable.model_fields)
 
 
 def campaign_names() -> list[str]:
-    """Return the names of the lab's own campaigns; each has a TOML file in runner/campaigns/."""
+    """Return the names of the TOML files in runner/campaigns/, each of which is a campaign."""
     return sorted(path.stem for path in (PACKAGE / "campaigns").glob("*.toml"))
 
 
@@ -307,8 +307,9 @@ def campaign_workload(campaign: Campaign, name: str, scripts: Path = Path()) -> 
 def _load(table: Table, written: Collection[str], servers: Collection[str]) -> Load:
     """Return the load that a table describes.
 
-    Besides the load's own settings, the table contains the settings that the campaign makes for all
-    of its loads. `written` contains only the keys of the load's own settings.
+    The table contains the load's own settings, and the settings that the campaign makes for all of
+    its loads. `written` contains the keys of the load's own settings. `servers` are the names of
+    the campaign's servers.
     """
     given = table.read(LoadTable).given()
     name = given["workload"]
@@ -356,8 +357,8 @@ def _check_sizes(
 ) -> None:
     """Raise LabError if a size of a load is missing or unexpected.
 
-    `needed` contains the sizes that the load must contain. Also raise LabError if a rate is higher
-    than the highest rate at which the load generator sends evenly spaced requests.
+    `given` contains the load's settings, and `needed` the names of the sizes that it needs.
+    Also raise LabError if a rate is so high that the generator would send requests in bursts.
     """
     for key in (*_ALL_SIZES, "pool_sizes"):
         if (key in given) != (key in needed):
@@ -376,8 +377,8 @@ def _check_sizes(
 def _form_meant(workload: Workload, given: Collection[str]) -> type[Form]:
     """Return the form of a load, from the keys `given` of its table [[load]].
 
-    Of the forms that are possible for the workload (see `_FORMS`), return the first form whose
-    identifying size is one of the keys. If there is no such form, return the last possible form.
+    `_FORMS` lists the possible forms. Return the first of them whose identifying size is one of the
+    keys. If the keys contain no identifying size, return the last possible form.
     """
     forms = _FORMS[workload.tool, workload.load_model]
     return next((form for form in forms if _SIZES_OF_FORM[form][0] in given), forms[-1])
@@ -407,8 +408,7 @@ def _check_load(table: Table, load: Load, servers: Collection[str]) -> None:
 def campaign_from_manifest(manifest: Manifest) -> Campaign:
     """Return the campaign of a run, with the scale, servers and seed that the user chose."""
     known = manifest.campaign.as_json()
-    # A manifest that an earlier version of the lab wrote contains at most one user's API. This API
-    # has no name in the manifest.
+    # In manifests of earlier versions, `own` is a single API of a user, and has no name.
     apis = known.pop("own", None) or []
     text = known.pop("toml", None)
     known.pop("scale", None)

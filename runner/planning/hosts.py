@@ -23,9 +23,9 @@ class Host:
 
     With `tcp://`, the host also needs `certificates`.
     """
-    address: str  # IP address of the host, in the network over which the hosts send the load
+    address: str  # IP address of the host in the network that carries the load
     certificates: Path | None = None  # folder with ca.pem, cert.pem and key.pem (Docker's names)
-    cpus: tuple[int, ...] = ()  # CPUs that the lab may use; empty if the lab may use all CPUs
+    cpus: tuple[int, ...] = ()  # the only CPUs that the lab may use; empty for all CPUs
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Hosts:
 
     @property
     def used(self) -> tuple[str, ...]:
-        """Names of the hosts that have a role, each once; the server's host is the first."""
+        """Names of the hosts that have a role, without repetition. The server's host is first."""
         return tuple(dict.fromkeys((self.server, *self.generators, self.database, self.probe)))
 
     def roles(self, name: str) -> str:

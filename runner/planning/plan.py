@@ -21,8 +21,8 @@ MOST_TRIALS = 100_000
 def cells_of(load: Load, workload: Workload, servers: Sequence[Server]) -> list[Cell]:
     """Return a load's cells: for each server, one cell for each combination of the load's settings.
 
-    Servers that do not implement the workload are left out. If the load names servers, all servers
-    that the load does not name are left out, too.
+    Servers that do not implement the workload are left out. If the load names servers, all
+    other servers are left out, too.
     """
     fitting = [
         server
@@ -65,10 +65,9 @@ def plan_trials(campaign: Campaign, servers: Sequence[Server]) -> list[Trial]:
     """Return the trials as randomised blocks.
 
     Block n contains each cell whose load has at least n repeats. Within a block, each cell has one
-    trial, and the trials are in a random order that follows from `campaign.seed`. But there are two
-    exceptions to the random order. The trials of a session, one per server, follow each other.
-    The steps of a search run in ascending order, because each step depends on the results of the
-    steps before it.
+    trial, and the trials are in a random order that follows from `campaign.seed`. There are two
+    exceptions. The trials of a session, one per server, follow each other. The steps of a search
+    are in ascending order, because each step depends on the results of the steps before it.
     """
     cells = [
         (load.repeats, cell)
@@ -83,7 +82,7 @@ def plan_trials(campaign: Campaign, servers: Sequence[Server]) -> list[Trial]:
     shuffler = random.Random(campaign.seed)  # noqa: S311 - reproducible on purpose
     trials: list[Trial] = []
     for block in range(1, max((repeats for repeats, _ in cells), default=0) + 1):
-        units: dict[str, list[Cell]] = {}  # each unit: a session's cells, or one cell
+        units: dict[str, list[Cell]] = {}  # a unit contains a session's cells, or a single cell
         for cell in [cell for repeats, cell in cells if block <= repeats]:
             units.setdefault(
                 cell.cell_id if cell.slices is None else f"session {cell.load_id}", []
@@ -122,9 +121,8 @@ def slice_order(names: Sequence[str], slices: int, seed: str) -> list[tuple[str,
     every server is loaded once in each place. The order of the servers in a place is a row of a
     Williams design, in which each server follows each other server equally often (E. J. Williams,
     Aust. J. Sci. Res. A 2, 1949). Every second place reverses the order of the place before it
-    (ABBA), so that a steady drift over two places adds the same to all servers. Each letter of the
-    design stands for a server. `seed` decides which letter stands for which server, and which rows
-    of the design are used.
+    (ABBA), so that a steady drift over two places affects all servers equally. The design consists
+    of letters. `seed` decides which server each letter stands for, and which rows are used.
     """
     shuffler = random.Random(seed)  # noqa: S311 - reproducible on purpose
     letters = list(names)
@@ -157,9 +155,9 @@ def _in_sequence(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _search_id(cell: Cell) -> str:
-    """Return an id for a cell's search, which is the same for the cells of all its steps.
+    """Return an id of the search to which a cell belongs: all steps of a search have this id.
 
-    If the cell is no step of a search, return the cell's own id.
+    If the cell is not a step of a search, return the cell's own id.
     """
     if isinstance(cell.shape, Search):
         return replace(cell, shape=replace(cell.shape, bisection=0)).cell_id
@@ -167,7 +165,7 @@ def _search_id(cell: Cell) -> str:
 
 
 def _bisection(cell: Cell) -> int:
-    """Return the number of a cell's step in its search; 0 if the cell is no step of a search."""
+    """Return the number of a cell's step in its search, or 0 if the cell is not such a step."""
     return cell.shape.bisection if isinstance(cell.shape, Search) else 0
 
 
@@ -185,9 +183,9 @@ def choose(
 ) -> Campaign:
     """Return the campaign with the servers, repeats and scale that the command line gives.
 
-    Raise LabError if a server is unknown, if a copy has the name of a server in servers/, or if the
-    campaign needs the folder servers/ but the lab does not run from a checkout. Also raise LabError
-    if a step of a search sends too few requests to estimate the percentile of the objective.
+    Raise LabError if a server is unknown, or if a copy has the name of a server in servers/. Raise
+    LabError if the campaign has servers but the lab does not run from a checkout. Also raise
+    LabError if a step of a search sends too few requests to estimate the objective's percentile.
     """
     chosen = campaign.scaled(scale)
     if servers:
@@ -332,8 +330,8 @@ class TimeLeft:
     def takes_s(self, trials: Sequence[Trial] | None = None) -> float:
         """Estimate the duration of the given trials, or of all remaining trials, in seconds.
 
-        The sum of the trials' estimates is corrected: it is multiplied by the time that has really
-        passed, and divided by the sum of the estimates for the trials that have ended.
+        The sum of the trials' estimates is corrected by a factor: the time since the campaign
+        began, divided by the sum of the estimates for the trials that have ended.
         """
         estimated_s = self._left_s if trials is None else sum(map(estimate_s, trials))
         return max(

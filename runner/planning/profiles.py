@@ -59,10 +59,11 @@ def plan_profiles(campaign: Campaign, servers: Sequence[Server]) -> list[Profile
 def _profiles(
     kind: str, loads: Mapping[str, Sequence[Cell]], attempts: int, order: Iterator[int]
 ) -> Iterator[Profile]:
-    """Yield a profile for each load; `loads` contains the cells by the name of their load.
+    """Yield a profile for each load. `loads` contains each load's cells, by the load's name.
 
-    `kind` is SLICED or TIMELINE. `order` yields the numbers of the trials. Each trial has the
-    number of the last attempt, so that a disturbed profile is not repeated.
+    `kind` is SLICED or TIMELINE. `order` yields the numbers of the trials. `attempts` is the
+    highest number of attempts. Each trial counts as its last attempt, so that a disturbed profile
+    is not repeated.
     """
     for load_id, cells in loads.items():
         session = f"{kind}{load_id}"
@@ -79,8 +80,8 @@ def _shape(cell: Cell) -> Shape | None:
     """Return the shape that a cell's load has in a sliced profile, for all slices together.
 
     Return None if the load's rate changes, because such a load cannot be sliced. A load with a
-    fixed number of iterations is replaced by a load with a fixed duration. Otherwise a slice's
-    share of the iterations might take only a few milliseconds, in which perf takes too few samples.
+    fixed number of iterations is replaced by a load with a fixed duration, because a slice of the
+    iterations might end after a few milliseconds, in which perf takes too few samples.
     """
     slices = cell.slices or 1
     match cell.shape:

@@ -22,11 +22,10 @@ With fewer requests, the percentile depends on single requests. For example, p99
 just the slowest request.
 """
 NARROW = 1.05
-"""A `Bracket` consists of two rates, between which the result of a search lies.
+"""A bracket is narrow if its higher rate is at most this many times its lower rate.
 
-The bracket is narrow if its higher rate is at most this many times its lower rate. If the bracket
-is narrow, the next step loads the server at the lower rate again, to confirm that the server keeps
-the objective at this rate.
+A `Bracket` consists of two rates, between which the result of a search lies. Once the bracket is
+narrow, the next step confirms that the server keeps the objective at the lower rate.
 """
 ROUNDING_RPS = 1.0
 """A bracket is also narrow if its higher rate is at most its lower rate x NARROW + ROUNDING_RPS.
@@ -39,7 +38,7 @@ _OBJECTIVE = re.compile(r"(p50|p90|p95|p99|p999)\s*<=\s*([0-9]+(?:\.[0-9]+)?)\s*
 
 @dataclass(frozen=True)
 class Objective:
-    """Condition on the response times: a percentile and its upper limit in milliseconds."""
+    """A condition on response times: the upper limit of a percentile, in milliseconds."""
 
     percentile: str
     limit_ms: float
@@ -57,7 +56,7 @@ class Objective:
 
     @property
     def text(self) -> str:
-        """The objective in the form that campaign files use, such as `p99 <= 10 ms`."""
+        """The objective as campaign files contain it, such as `p99 <= 10 ms`."""
         return f"{self.percentile} <= {self.limit_ms:g} ms"
 
     @property
@@ -80,7 +79,10 @@ class Objective:
 
 @dataclass(frozen=True)
 class Bracket:
-    """Two rates of a search: the objective was kept at the lower, and broken at the higher rate."""
+    """Two rates of a search: at the lower rate the objective was kept, at the higher rate broken.
+
+    The result of the search lies between the two rates.
+    """
 
     kept_rps: float
     """Highest rate at which the objective was kept; 0 if it was never kept."""
@@ -129,12 +131,12 @@ class Searches:
             self.note(record)
 
     def note(self, record: Mapping[str, Any]) -> None:
-        """Add the result of a trial, by its record. Ignore a trial that is no step of a search.
+        """Add the result in a trial's record. Ignore a trial that is not a step of a search.
 
-        A sealed trial shows whether the objective was kept at the trial's rate. The first failed
-        trial at a rate has no result, so the next step tries the same rate again. If a second trial
-        fails at this rate, or if the server died under the load, the objective counts as broken at
-        this rate.
+        A sealed trial shows whether the objective was kept at the trial's rate. A failed trial is
+        ignored once per rate, so that the next step tries this rate again. If a second trial fails
+        at this rate, or if the server died under the load, the objective counts as broken at this
+        rate.
         """
         cell = record["cell"]
         rate = cell.get("rate_rps")
@@ -173,7 +175,7 @@ def steps_between(low_rps: float, high_rps: float) -> int:
     """Return the number of steps of a search between two rates.
 
     The search continues until the bracket is narrow, and then needs one more step to confirm the
-    lower rate. Each step reduces the ratio of the bracket's two rates to the ratio's square root.
+    lower rate. With each step, the ratio of the bracket's two rates becomes its square root.
     """
     halvings = math.log2(math.log(high_rps / low_rps) / math.log(NARROW))
     return max(1, math.ceil(halvings)) + 1

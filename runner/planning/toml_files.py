@@ -43,7 +43,7 @@ def _objective(text: str) -> str:
 
 
 def _one_of(choices: Any) -> Kind:
-    """Return a kind whose words, for error messages, list the possible values of a `Literal`."""
+    """Return a kind whose words list the possible values of a `Literal` in error messages."""
     return Kind(f"one of {', '.join(get_args(choices))}")
 
 
@@ -209,7 +209,7 @@ class CampaignFile(SharedSettings):
 
 
 class LoadTable(SharedSettings, SessionsTable):
-    """`[[load]]`: a load. Which of the sizes the table must contain depends on its `workload`."""
+    """`[[load]]`: a load. Its `workload` decides which of the sizes the table must contain."""
 
     workload: Text
     servers: Texts = ()
@@ -252,7 +252,7 @@ class HostTable(TableModel):
 
 
 class RolesTable(TableModel):
-    """`[roles]`: the host of each role; database and probe are optional."""
+    """`[roles]`: the host of each role. The roles `database` and `probe` are optional."""
 
     server: Text
     generators: Names

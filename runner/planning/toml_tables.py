@@ -40,7 +40,7 @@ class Kind:
 
 
 class TableModel(BaseModel):
-    """The possible keys of a table, each with its kind; a key without a default is required."""
+    """The possible keys of a table, each with its kind. A key without a default is required."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
@@ -55,7 +55,7 @@ class TableModel(BaseModel):
         ]
 
     def given(self) -> dict[str, Any]:
-        """Return the values that the file contains, by key, without defaults for missing keys."""
+        """Return the values that the file contains, by key. Missing keys are left out."""
         return {key: value for key, value in self if key in self.model_fields_set}
 
 
@@ -114,7 +114,7 @@ class Table:
     def value(self, key: str, kind: Any) -> Any:
         """Return the value of a key; raise LabError if the value is missing, or is not of `kind`.
 
-        `kind` is an annotated type, such as those of toml_files.py.
+        `kind` is a type that is annotated with a `Kind`, such as `Pairs` of toml_files.py.
         """
         if key not in self.values:
             raise self.lacks(key)
@@ -135,7 +135,7 @@ class Table:
         return self.error(key, f"{key} = {self.values[key]!r} must be {fault['msg']}")
 
     def table(self, name: str) -> Table:
-        """Return the table `[name]`; if the file has no such table, return an empty table."""
+        """Return the table `[name]`, or an empty table if the file has no such table."""
         values = self.values.get(name, {})
         if not isinstance(values, dict):
             raise self.error(name, f"{name} must be a table: [{name}]")

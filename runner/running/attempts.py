@@ -329,13 +329,13 @@ def _digest_unit(
 ) -> None:
     """Digest the measured trials, and decide which of them are sealed and which have failed.
 
-    In all attempts but the last, if the machine disturbed one of the trials, all trials of the
-    session fail, so that the session is repeated.
+    If the machine disturbed one of the trials, all trials of the session fail, so that the session
+    is repeated.
 
-    The last attempt (`is_last`) cannot be repeated. So a disturbed trial has no effect on the other
-    trials of the session. There is one exception: if a server was busy between its slices, it
-    slowed the other servers down. Then all trials of a disturbed session fail, as in the earlier
-    attempts.
+    The last attempt (`is_last`) is not repeated. So in the last attempt, a disturbed trial has no
+    effect on the other trials of the session. There is one exception: a server that is busy between
+    its slices slows the other servers down. If the session has such a server, and a trial of the
+    last attempt was disturbed and failed, all trials fail.
     """
     measured = {
         trial: found for trial in unit if (found := fates[trial.trial_id].measurement) is not None
@@ -352,8 +352,8 @@ def _digest_unit(
         (fate for fate in fates.values() if fate.digest and fate.digest.disturbed and fate.error),
         None,
     )
-    # A server that is busy between its slices slows the other servers down. So in this case even
-    # the last attempt of the session fails.
+    # A server that is busy between its slices slows the other servers down. So with such a server,
+    # even the trials of the last attempt fail.
     restless = any(fate.digest and fate.digest.restless for fate in fates.values())
     if disturbed is not None and (restless or not is_last):
         for fate in fates.values():
@@ -363,7 +363,10 @@ def _digest_unit(
 
 
 def _full_disk(run: RunFolder, sites: Sites) -> str | None:
-    """Return a sentence that says which disk is full and what to do; None if no disk is full."""
+    """Return a sentence that says which disk is full and what to do.
+
+    Return None if no disk is full.
+    """
     rooms: dict[str, int | None] = {}
     for site in sites.all:
         # Ignore a host that cannot be reached, because the trial's own error already says that this

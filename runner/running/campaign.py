@@ -64,7 +64,7 @@ def run_campaign(
     failure and run the next trial. Raise LabError if no trial can run. If `calibrating` is True,
     verdicts use no earlier calibration. `planned` is needed only if the campaign is for a user's
     API. `stopping` contains the rules by which the run may end before the last trial. `hosts` are
-    the machines to use; if `hosts` is None, everything runs on this machine.
+    the machines to use. If `hosts` is None, everything runs on this machine.
     """
     campaign = campaign if seed is None else replace(campaign, seed=seed)
     servers = campaign_servers(campaign)
@@ -259,7 +259,7 @@ def _engine(begun: Manifest) -> EngineChoice:
 
 
 def _calibration(run: RunFolder, begun: Manifest) -> Calibration | None:
-    """Return the calibration with which a run began; None if the run began without calibration.
+    """Return the calibration with which a run began, or None if it began without one.
 
     Raise LabError if the calibration cannot be read.
     """

@@ -29,8 +29,8 @@ _LAUNCHER = 'read -r go || exit 1; exec sh -c "$1" < /dev/null'
 """A shell script that reads a line, and then runs its argument as a command.
 
 The lab sends the line once the ledger lists the script's process. If the lab ends before that, the
-script reads no line, and ends without starting the command. So no process of a command can be left
-that the ledger does not list.
+script reads no line, and ends without starting the command. So the ledger lists the process of
+each command that was started.
 """
 BUILT_WITHIN_S = 1800.0
 ASKED_WITHIN_S = 120.0
@@ -158,9 +158,10 @@ def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def _is_of_another(variable: str) -> bool:
-    """Return whether an environment variable would make git use another repository.
+    """Return whether an environment variable must be hidden from git.
 
-    git sets such variables for its hooks, and a hook may start the lab.
+    Such a variable would make git use another repository. git sets such variables for its hooks,
+    and a hook may start the lab.
     """
     return variable in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 

@@ -110,7 +110,7 @@ class Setting:
 
     @cached_property
     def hosts(self) -> tuple[HostOfRun, ...] | None:
-        """The hosts of the run; None if everything runs on this machine."""
+        """The hosts of the run, or None if everything runs on this machine."""
         fleet = self.opened.fleet
         return None if fleet is None else tuple(map(HostOfRun.of, fleet.facts()))
 
@@ -285,7 +285,7 @@ def prepare(
 
 
 def _compiler_of(server: Server) -> str | None:
-    """Return the compiler that built a server's binary; None if the compiler is unknown.
+    """Return the compiler that built a server's binary, or None if the compiler is unknown.
 
     The compiler's name is read from the binary on this machine, even if the server runs in a
     container, because the server's image contains the same binary.
@@ -333,7 +333,7 @@ class Room:
     """Free bytes on the disk of temporary files."""
     memory_bytes: int
     open_files: int
-    """Largest number of files that this user may have open; RLIM_INFINITY if there is no limit."""
+    """Largest number of files that this user may have open, or RLIM_INFINITY if unlimited."""
 
     @classmethod
     def of(cls, folder: Path) -> Room:

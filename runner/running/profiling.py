@@ -56,10 +56,11 @@ def profiles_left(run: RunFolder, campaign: Campaign) -> list[Profile]:
 
 
 def obstacle(*, of_hosts: bool) -> str | None:
-    """Return a sentence that says why servers cannot be profiled; None if they can be profiled.
+    """Return a sentence that says why servers cannot be profiled.
 
-    `of_hosts` is True for a run on several hosts. For such a run, always return None, because only
-    a start of perf on the server's host can show whether that host permits profiles.
+    Return None if they can be profiled. `of_hosts` is True for a run on several hosts. For such a
+    run, always return None, because only a start of perf on the server's host can show whether that
+    host permits profiles.
     """
     why = None if of_hosts else refusal()
     return None if why is None else f"{NOT_PROFILED}: {why}"
@@ -159,7 +160,7 @@ def _doing(profile: Profile) -> str:
 def note_missing(run: RunFolder, missing: Sequence[str]) -> None:
     """Write the sentences about missing profiles into the manifest, for the report.
 
-    If the run was resumed, the new sentences replace the sentences of the earlier attempt.
+    These sentences replace the sentences about missing profiles that the manifest already contains.
     """
     manifest = run.manifest()
     ours = (NOT_PROFILED, DATABASE_NOT_PROFILED)

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 NEW_IS_FINE = {Condition.TOOL, Condition.BINARY, Condition.IMAGE}
 """Conditions of a run (tools, binaries, images) that its manifest may lack when the run resumes.
 
-If the manifest lacks such a condition, the run can be resumed, although the condition is known now.
-But if the manifest contains the condition, and it has changed, the run cannot be resumed.
+A manifest lacks a server's binary, for example, if the server could not be built when the run
+began. If the server can be built now, the run can be resumed. But if the manifest contains such a
+condition, and the condition has changed, the run cannot be resumed.
 """
 
 

@@ -139,7 +139,7 @@ TO_THE_END = Stopping()
 def read_stopping(budget: str | None, until: str | None) -> Stopping:
     """Read the options --budget, such as `90s`, `60m` or `2h`, and --until (see `Stopping`).
 
-    Raise LabError if an option has another form.
+    Raise LabError if an option cannot be read.
     """
     budget_s = math.inf
     if budget is not None:

@@ -71,7 +71,8 @@ EACH = 10
 """Each user has at least this many iterations in a slice of the closed load.
 
 The lab chooses the number of users accordingly. At the beginning and at the end of a slice, not all
-users are active. With fewer iterations per user, this time would be a large part of the slice.
+users are active. With fewer iterations per user, the beginning and the end would take up much of
+the slice.
 
 In two cases, a user may have fewer iterations. In the first case, the command line gives the number
 of users. In the second case, the server is slow: then the load has FEWEST_USERS users, and a slice
@@ -87,21 +88,22 @@ LONGEST_OPEN_SLICE_S = 10.0
 OPEN_SESSIONS = LATER_LOOKS[0] + CONFIRMING
 """Number of sessions of the open load.
 
-The sessions before the first interim look can lead to a suspicion, and the others can confirm it.
+The sessions before the first interim look can lead to a suspicion. Later sessions can confirm it.
 """
 WARM_UP_S = 0.5
 SHARE = 0.5
 RATE_SHARE = 0.3
 """The open load's rate is at most this share of the rate that the slower commit can reach.
 
-The lab measures the rate that a commit can reach when it tries both commits, before the first
-session. But if the user gives a rate, the open load has the user's rate.
+Before the first session, the lab tries both commits, and measures which rate each commit reaches.
+But if the user gives a rate, the open load has the user's rate.
 """
 DIGITS = (5.0, 2.0, 1.0)
-"""Digits with which the sizes that the lab chooses begin.
+"""The lab rounds the sizes of loads down to numbers that begin with one of these digits.
 
-These sizes are the number of iterations in a slice of the closed load, and the rate of the open
-load. There are only three digits, so that most runs of a server have loads of the same sizes.
+For example, it rounds 3700 down to 2000. These sizes are the number of iterations in a slice of the
+closed load, and the rate of the open load. There are only three digits, so that most runs of a
+server have loads of the same sizes.
 """
 
 
@@ -192,7 +194,8 @@ def run_two_commits(asked: Asked, report: TrialProgress) -> TwoCommits:
 def _settled(tables: Tables, _until: str, *, rule: Rule) -> Settled:
     """Return which loads are settled, which means that they need no further session.
 
-    If the outcome of the comparison is known, all loads are settled. Otherwise no load is settled.
+    If the outcome of the comparison is known, all loads are settled. If the outcome is not known
+    yet, no load is settled.
     """
     rows = rows_of(tables, rule, ended=False)
     sessions = (name.partition("-")[2] for name in tables.trials["session"])
@@ -217,7 +220,7 @@ def _remarks(repository: Repository, base: Commit, head: Commit) -> list[str]:
 
 
 def _built(asked: Asked, source: _Source, opened: Lab, report: TrialProgress) -> list[UserApi]:
-    """Check out and build both commits; return the three servers: base, base again, and head.
+    """Check out and build both commits; return three servers: base, a second base, and head.
 
     The paths of all folders have the same length, because a longer path would move a program's
     stack to other addresses, which can change the program's speed.
@@ -267,7 +270,7 @@ def _require_recipe(folder: Path, commit: Commit) -> None:
 def _campaign(
     asked: Asked, source: _Source, apis: Sequence[UserApi], script: Script | None
 ) -> Campaign:
-    """Return the campaign with which `_try` tries both commits; it has only the closed load."""
+    """Return the campaign with which `_try` tries both commits. It has only the closed load."""
     files: tuple[tuple[str, str], ...] = ()
     named = "GET " + asked.path
     if script is not None:
@@ -314,8 +317,8 @@ def _load(asked: Asked, form: Form, users: tuple[int, ...], share: float, slices
 class _Tried:
     """How fast the servers of both commits were when `_try` tried them, before the first session.
 
-    The lab chooses the sizes of the closed and the open load from these rates. The rates come from
-    the warm-up of a server.
+    The fields contain rates from the servers' warm-ups. The lab derives the sizes of the closed and
+    the open load from these rates.
     """
 
     share: float
@@ -336,8 +339,8 @@ def _try(
     """Start each commit's server, warm it up, and return the rates that the servers reached.
 
     Both commits are tried without a quota. If the closed load has a quota, the head commit is then
-    tried once more, with this quota. If that fails, the closed load gets no quota. Raise LabError
-    if a commit cannot be started or loaded without a quota.
+    tried once more, with this quota. If it cannot be loaded with the quota, the closed load gets no
+    quota. Raise LabError if a commit cannot be started or loaded without a quota.
     """
     servers = campaign_servers(campaign)
     trials = plan_trials(campaign, servers)

@@ -290,7 +290,7 @@ def _first_answers(api: UserApi, running: Running, preferred: str | None) -> Ans
 
 
 def _reply(running: Running, path: str) -> Response | None:
-    """Return a server's answer to a GET; None if there is no answer in HTTP/1.1."""
+    """Return a server's answer to a GET, or None if there is no answer in HTTP/1.1."""
     try:
         return ask(running, path, timeout_s=2.0)
     except OSError:
@@ -354,7 +354,9 @@ def _check_as_written(asked: Asked) -> None:
 def _over_tls(api: UserApi, asked: Asked) -> UserApi:
     """Return a user's API with the certificates that the options name.
 
-    If the API's URL does not begin with `https://`, return the API unchanged.
+    If there is neither --ca nor --insecure, the file that the environment variable SSL_CERT_FILE
+    names takes the place of --ca. If the API's URL does not begin with `https://`, return the API
+    unchanged.
     """
     if not str(api.url).startswith("https://"):
         return api
@@ -587,8 +589,8 @@ def remarks_on_process(
 ) -> Iterator[str]:
     """Yield notes about the process of a server that already runs.
 
-    If the process is unknown, a note says why. Otherwise the notes say which CPU quota the process
-    has. `quota_of` is the function that returns the quota of a process.
+    If the process is unknown, a note says why. If the process is known, notes say which CPU quota
+    limits it, or that a quota may be unknown. `quota_of` returns the quota of a process.
     """
     if found.why:
         unknown = f"The CPU time of the server at {api.url} is not known"
@@ -631,10 +633,11 @@ def _has_changed(path: Path, digest: str | None) -> bool:
 
 
 def why_not_same(api: UserApi, run: RunFolder) -> str | None:
-    """Return the reason why a run of a user's API cannot be resumed; None if there is no reason.
+    """Return the reason why a run of a user's API cannot be resumed.
 
-    There is a reason if the run compares two commits, if the script or a certificate has changed
-    since the run began, or if the process at the URL is unknown or is another process now.
+    Return None if the run can be resumed. There is a reason if the run compares two commits, if the
+    script or a certificate has changed since the run began, or if the process at the URL is unknown
+    or is another process now.
     """
     if api.commit is not None:
         return (

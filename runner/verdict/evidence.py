@@ -1,4 +1,4 @@
-"""The evidence of a verdict: the CPU use, waiting times and other numbers from which it follows.
+"""The evidence of a verdict: CPU use, waiting times and other numbers that decide the verdict.
 
 The digest computes the evidence, and the rules in `runner/digest/verdict.py` use it to decide the
 verdict. `trials.parquet` stores each value in a column whose name begins with `evidence_`.
@@ -24,27 +24,22 @@ CROWDED = 0.80
 The watchdog of Hyperfoil, another load generator, has the same limit.
 """
 FULL_SECOND = 0.95
-"""If a generator uses more than this share of its CPUs in some second, the generator may have
-limited the rate in this second.
-"""
+"""A generator that used over this share of its CPUs in some second may have limited the rate."""
 HELD = 0.97
-"""If a server under a quota used at least this share of the quota over the whole load, it does not
-matter that the generator reached FULL_SECOND in some seconds.
+"""FULL_SECOND is not applied if a server used at least this share of its quota over the whole load.
 
-The server had at most 3 % of its quota left, so the rate could have been at most about 3 % higher.
+The server had at most 3 % of its quota left, so the rate could have been at most about 3 % higher,
+even though the generator was busy in some seconds.
 """
 THROTTLED = 0.01
-"""If a quota holds a server or a generator back for at least this share of the time, the quota
-counts as used up.
-"""
+"""A quota counts as used up if it holds a program back for at least this share of the time."""
 NEAR_CEILING = 0.90
 """If the rate is at least this share of the generator's ceiling, the generator may be the limit."""
 HARDLY_IDLE = 0.60
-"""If the rate is near the generator's ceiling, the generator is the limit only if it also used at
-least this share of its CPUs.
+"""A generator near its ceiling is the limit only if it used at least this share of its CPUs.
 
-Otherwise the stored ceiling is probably too low, because the machine was slow during the
-calibration.
+If the generator used less, the stored ceiling is probably too low, because the machine was slow
+during the calibration.
 """
 NETWORK_FULL = 0.80
 """The network is the limit if a load moves at least this share of the network's bytes per second.
@@ -56,28 +51,28 @@ and because requests and answers need time on their way.
 LOSSY = 0.01
 """If at least this share of the TCP segments is sent again, losses dominate the response times."""
 FAR = 0.5
-"""If the round trip takes at least this share of the median response time, the network's delay
-limits the rate of a closed load.
+"""The network between hosts limits a closed load if its round trips are long.
+
+They are long if a round trip takes at least this share of the median response time.
 """
 STOLEN = 0.05
-"""If the hypervisor takes at least this share of the CPU time, response times do not show the
-server's performance.
+"""The hypervisor disturbs a trial if it takes at least this share of the CPU time.
 
-The server may then look idle although it was waiting for a CPU.
+The server may then look idle although it was waiting for a CPU, and the response times do not show
+its performance.
 """
 OTHERS = 0.15
-"""If programs outside the trial use at least this share of the CPU time, they are a disturbance.
+"""Programs outside the trial are a disturbance if they use at least this share of the CPU time.
 
 The CPU time of these programs is computed as the CPU time of the machine minus the CPU time of the
 trial. The kernel may count the machine's time in ticks but the trial's time exactly, so the result
 is only rough. docs/method-evidence.md has measured values.
 """
 MANY_TIMES = 5.0
-"""The generator waited longer than the probe if the generator's percentile of the response time is
-more than this many times the probe's percentile.
+"""One side waited longer if its response time is more than this many times the other side's.
 
-The same rule, with the sides exchanged, says when the probe waited longer. In both cases, the
-difference must also exceed APART_MS.
+The sides are generator and probe. The rule compares the same percentile of their response times.
+The difference of the two percentiles must also exceed APART_MS.
 """
 APART_MS = {"p50": 1.0, "p95": 5.0, "p99": 5.0}
 """Thresholds in ms for the rules of MANY_TIMES and ALIKE, by percentile.
@@ -86,14 +81,15 @@ One side waited longer only if the percentiles of generator and probe differ by 
 threshold. Generator and probe waited alike only if both percentiles exceed the threshold.
 """
 SHARE_BEYOND = {"p50": 0.5, "p95": 0.05, "p99": 0.01}
-"""Share of the requests that lie above a percentile.
+"""Share of the requests that lie above a percentile, by the name of the percentile.
 
 If at least this share of the requests opened a connection, the time of opening connections may be
 the reason why the percentile is high.
 """
 ALIKE = 1.5
-"""Generator and probe waited alike if both percentiles exceed APART_MS, and the larger percentile
-is at most this many times the smaller percentile.
+"""Generator and probe waited alike if their percentiles differ at most by this factor.
+
+Both percentiles must also exceed APART_MS.
 """
 STIRRING = 0.25
 """A generator that used less than this share of its CPUs in every second did not delay requests.
@@ -102,24 +98,25 @@ In the committed runs, each generator that delayed requests used at least 52 % o
 second.
 """
 PROBED = 0.8
-"""The probe's results are used only if at least this share of the due requests was answered.
+"""The probe's results are used only if at least this share of its due requests was answered.
 
 The lowest share observed so far was 99 %. If few requests were due, BY_CHANCE may allow a lower
 share.
 """
 BY_CHANCE = 2.0
-"""The probe's results are also used if the number of answered requests is lower than planned by at
-most this many standard deviations, even if the share is then below PROBED.
+"""Standard deviations by which the number of answers to the probe may be lower than planned.
 
-The number varies, because the probe sends its requests at random times.
+If the number of answers is within this tolerance, the probe's results are used even if the share of
+answered requests is below PROBED. The number varies by chance, because the probe sends its requests
+at random times.
 """
 LAST_ANSWER_LATE_S = 0.5
-"""If the last answer of an open load comes more than this many seconds after the load's end, the
-verdict mentions the delay.
+"""Longest delay of an open load's last answer that the verdict does not mention, in seconds.
+
+The delay is counted from the end of the load.
 """
 BUSY_USERS = 0.9
-"""The users limit the rate of an open load if they are busy for at least this share of the time
-for which users can be busy.
+"""The users limit an open load if they are busy for this share of the longest possible time.
 
 `Users.are_the_limit` explains why users cannot be busy all the time.
 """
@@ -129,12 +126,11 @@ ROOM = 2.0
 The additional users are needed because response times rise under load.
 """
 MOSTLY = 0.5
-"""If the pool of connections to the database is exhausted in at least this share of the samples,
-the pool is the limit.
-"""
+"""The pool of connections is the limit if it is exhausted in at least this share of the samples."""
 CLEARLY_MORE = 2.0
-"""If database and generator together fill the CPUs that they share, the database is the limit only
-if it used at least this many times the generator's CPU time.
+"""The database is the limit only if it used this many times the CPU time of the generator.
+
+The rule is for a database and a generator that share CPUs and together fill them.
 """
 
 PREFIX = "evidence_"
@@ -186,7 +182,10 @@ class Evidence:
     others_share: float = 0.0
     """Share of the machine's CPU time that programs outside the trial took."""
     ceiling_share: float | None = None
-    """The load's rate as a share of the generator's ceiling; None if the ceiling is unknown."""
+    """The load's mean rate as a share of the generator's ceiling.
+
+    None if the ceiling is unknown, or if the load is a ramp.
+    """
     failed_share: float = 0.0
     """Share of the requests that failed.
 
@@ -203,7 +202,7 @@ class Evidence:
     1 if the lab set no quota.
     """
     cores: float = 1.0
-    """The server's quota in cores; without a quota, the number of the server's CPUs.
+    """The server's quota in cores. Without a quota, this is the number of the server's CPUs.
 
     If two quotas apply, one set by the lab and one set outside the lab, this is the lower quota.
     """
@@ -216,7 +215,7 @@ class Evidence:
     server_used_cores: float | None = None
     """CPU use of the server in cores, if the number of the server's CPUs is unknown.
 
-    If this number is known, the field is None, and `server_share` contains the CPU use.
+    If the number of CPUs is known, this field is None, and `server_share` has the CPU use.
     """
     serial: Serial | None = None
     """Evidence of a load that sends one request at a time, because it has only one connection.
@@ -241,7 +240,7 @@ class Evidence:
 
     @property
     def wrong_share(self) -> float:
-        """The share of failed requests or the share of failed checks, whichever is larger."""
+        """The larger one of two shares: of failed requests, and of failed checks."""
         return max(self.failed_share, self.checks_failed_share)
 
     @property
@@ -273,12 +272,12 @@ class Evidence:
     def saturated(self) -> bool:
         """True if the server used up its CPUs or its quota.
 
-        If a quota throttled the server, the server used up this quota. But there are two cases in
-        which throttling is ignored, and only the server's CPU use decides:
+        A server that a quota throttled has used up this quota. But in two cases throttling is
+        ignored, and only the server's CPU use decides:
 
-        - The lab has set a quota. Its periods are so short (10 ms) that it throttles even short
+        - The lab set the quota. Such a quota has periods of only 10 ms, so it throttles even short
           bursts of CPU use.
-        - Server and generator share a quota. Then the generator may have used up the quota.
+        - Server and generator share the quota, so the generator may have used it up.
         """
         if (self.server_share or 0.0) >= SATURATED:
             return True
@@ -352,7 +351,7 @@ class Wait:
 
     @property
     def longer(self) -> str:
-        """The side that waited many times as long as the other side: `generator` or `probe`.
+        """The side that waited many times as long (MANY_TIMES): `generator` or `probe`.
 
         Empty if neither side waited many times as long as the other side.
         """
@@ -489,11 +488,11 @@ def columns_of(evidence: Evidence) -> Columns:
 
 
 def evidence_of(row: Mapping[Any, Any]) -> Evidence | None:
-    """Return the evidence in a trial's row; None if the row has no evidence, as in older runs.
+    """Return the evidence in a trial's row.
 
     `row` has the columns of `columns_of`. The values may have the types that pandas gives them: a
     number may be a float, a flag may be 0 or 1, and an unknown value may be None, NaN or an empty
-    text.
+    text. Return None if the row has no evidence, as in older runs.
     """
     if not _is_known(row.get(f"{PREFIX}disjoint")):
         return None
@@ -561,7 +560,7 @@ def _typed(kind: type, name: str, value: object) -> Any:
 
 @functools.cache
 def _type_of(kind: type, name: str) -> type:
-    """Return the type of a field; for a field of type `float | None`, for example, return float."""
+    """Return the type of the field `name` of a class, without None: float for `float | None`."""
     declared = typing.get_type_hints(kind)[name]
     choices = typing.get_args(declared) or (declared,)
     kinds: list[type] = [choice for choice in choices if choice is not type(None)]

@@ -11,7 +11,7 @@ from typing import Self
 MOST_FAILED = 0.001
 """If more than this share of a trial's requests failed, the trial's limit is unknown.
 
-The rate and the cost per request then describe not only right answers, but also errors.
+The rate and the cost per request of such a trial describe not only right answers, but also errors.
 """
 
 
@@ -25,13 +25,13 @@ class Limit(StrEnum):
     verdict: str
     """Code in the column `verdict`. `DATABASE` and `POOL` have the same code."""
     letter: str
-    """Abbreviation of the word, for figures with little space; empty if there was no limit."""
+    """Abbreviation of the word, for figures with little space. It is empty for NONE."""
     noun: str
     """Phrase that names the limit within a sentence, such as `the server`."""
     why_not: str
-    """Text that says why a rate or response time of a trial with this limit is not compared.
+    """Reason why a rate or response time of a trial with this limit is not compared.
 
-    Pages show this text if a comparison requires that the trial has another limit.
+    Pages show this reason if a comparison allows only trials with other limits.
     """
     meaning: str
     """Text that says what the rate or the response times of a trial with this limit mean."""

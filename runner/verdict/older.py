@@ -51,11 +51,10 @@ _RULES: tuple[tuple[str, Cause], ...] = (
     (r"the server made generator and probe wait alike", Cause.BOTH_WAITED_ALIKE),
     (r"neither side was busy", Cause.NEITHER_SIDE_BUSY),
 )
-"""Pairs of a pattern and a cause. If the beginning of a stored reason matches the pattern, the rule
-with this cause decided the verdict.
+"""Pairs of a pattern and the cause of a verdict whose stored reason begins with the pattern.
 
-If several patterns match, the first pattern decides. So a longer pattern stands before a shorter
-pattern that begins in the same way.
+If several patterns match a reason, the first pattern decides. So a longer pattern stands before a
+shorter pattern that begins in the same way.
 """
 
 _NUMBERS_ALONE: dict[Limit, Cause] = {
@@ -85,7 +84,8 @@ class CauseInWords:
 def older_verdict(verdict: str, reason: str) -> CauseInWords:
     """Return the cause that a stored `reason` names, and the words in which the reason names it.
 
-    A cause is considered only if its limit has the code `verdict`, which the run stored, too.
+    `verdict` is the code that the run stored beside the reason. A cause is considered only if its
+    limit has this code.
     """
     rule, colon, numbers = reason.partition(": ")
     words = rule if colon and numbers else reason

@@ -40,7 +40,7 @@ def found(rows: pd.DataFrame, check: str = "") -> list[tuple[str, str, str]]:
 
 
 def only(rows: pd.DataFrame, check: str) -> str:
-    """Return the text of a check's finding; fail if the check has not exactly one finding."""
+    """Return the text of a check's finding, which must be the only finding of this check."""
     (finding,) = [f for f in audit(rows).findings if f.check == check]
     return finding.says
 
@@ -535,7 +535,7 @@ def test_what_cannot_be_read_is_refused(words: str) -> None:
 
 
 def cpu_s(work: Callable[[], object]) -> float:
-    """Call `work`; return the CPU time that this process used for the call, in seconds."""
+    """Return the CPU time that this process uses for a call of `work`, in seconds."""
     began = time.process_time()
     work()
     return time.process_time() - began
@@ -546,8 +546,8 @@ def test_ten_megabytes_take_seconds() -> None:
     """The audit of a file of 10 MB takes at most 72 times the CPU time of parsing its JSON.
 
     The limit is relative so that it does not depend on the speed of the machine. The test parses
-    the JSON eight times in a row, and the audit may take nine times as long as these eight times
-    together (8 x 9 = 72). In practice it takes only four to six times as long as these eight times.
+    the JSON eight times in a row, and the audit may take nine times as long as that (8 x 9 = 72).
+    In practice, the audit takes four to six times as long.
     """
     entries = TECHEMPOWER["rawData"]["json"]["gemini"][1:] * 6  # type: ignore[index]
     data = {

@@ -1,5 +1,7 @@
-"""Tests of auditing files in many forms: files with several JSON documents, long lists of requests,
-different encodings, and spreadsheets.
+"""Tests of auditing files in many forms.
+
+There are files with several JSON documents, long lists of requests, files in different encodings,
+and spreadsheets.
 """
 
 import json
@@ -178,7 +180,7 @@ def requests_ms() -> list[int]:
 
 @pytest.fixture
 def jtl(tmp_path: Path, requests_ms: list[int]) -> Path:
-    """Write a file of JMeter with one request for each time in `requests_ms`; return its path.
+    """Write a file of JMeter with a request for each time in `requests_ms`, and return its path.
 
     One request begins in each millisecond, and one request in ten has failed.
     """

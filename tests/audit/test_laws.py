@@ -1,5 +1,6 @@
-"""Tests of the audit with random tables: correct tables must cause no alarm, and each planted fault
-must cause an alarm.
+"""Tests of the audit with random tables.
+
+Correct tables must cause no alarm, and each planted fault must cause an alarm.
 
 The response times of a closed load are drawn at random. All columns of the load's row are computed
 from these times, and rounded to as many digits as tools print.
@@ -70,8 +71,9 @@ def tables_of(most: int) -> st.SearchStrategy[list[Load]]:
 
 
 def rows_of(loads: list[Load], digits: int = 3, **changed: float) -> pd.DataFrame:
-    """Return a table with a row for each load; `changed` replaces values in the row of the first
-    load.
+    """Return a table with a row for each load.
+
+    `changed` replaces values in the row of the first load.
     """
     rows = [each.row(digits) for each in loads]
     rows[0] |= changed
@@ -243,7 +245,7 @@ H2 = [
 def test_streams_of_http_2_are_a_remark_with_the_depth_that_explains_them() -> None:
     """More concurrent requests than connections are no contradiction if HTTP/2 may explain them.
 
-    Instead the audit makes a remark of the severity "worth knowing".
+    In this case, the audit only makes a remark of the severity "worth knowing".
 
     In this table, 1,000,000 requests/s of 25.6 ms each are 25,600 concurrent requests. On 256
     connections, this is a depth of 100 streams per connection, which the remark must name.

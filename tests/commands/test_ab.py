@@ -1,5 +1,7 @@
-"""Tests of `bench ab`: its flame graph must show the functions in which the commit `head` uses more
-CPU time than the commit `base`, and its exit codes and options must agree with the documents.
+"""Tests of `bench ab`.
+
+Its flame graph must show the functions in which the commit `head` uses more CPU time than the
+commit `base`. Its exit codes and options must agree with the documents.
 """
 
 import re
@@ -61,8 +63,9 @@ def test_exit_codes_are_those_of_the_documents():
 
 
 def test_options_in_the_guide_exist(bench):
-    """Each option that docs/two-commits.md names must exist in `bench ab`, `bench history` or
-    `bench run`.
+    """Each option that docs/two-commits.md names, except --runs, must exist in a command.
+
+    The commands are `bench ab`, `bench history` and `bench run`.
     """
     told = set(re.findall(r"--[a-z][a-z-]*", (ROOT / "docs" / "two-commits.md").read_text()))
     known = "".join(bench("--help", command=name)[1] for name in ("ab", "history", "run"))

@@ -1,4 +1,4 @@
-"""Tests of the exit code if a library loses the exception by which a signal ends the program."""
+"""Tests of the exit code if a library swallows the exception by which a signal ends the program."""
 
 import signal
 import subprocess

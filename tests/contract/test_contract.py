@@ -1,5 +1,7 @@
-"""Tests of the lab's own servers: each server keeps the contract, and starts and ends as the
-contract demands. All servers send the same bytes for the same request.
+"""Tests of the lab's own servers.
+
+Each server must keep the contract, and must start and end as the contract demands. All servers must
+send the same bytes for the same request.
 """
 
 import os
@@ -42,7 +44,7 @@ def failed(checks: list) -> list[str]:
 
 
 def build_where_missing(name: str) -> Built:
-    """Return a server of the lab and the command that runs it; build the server if necessary.
+    """Return a server of the lab, built if necessary, and the command that runs it.
 
     Skip the test if a program that is needed to build or run the server is missing.
     """
@@ -66,7 +68,7 @@ def built_server(request: pytest.FixtureRequest) -> Built:
 def started(
     server: Server, command: list[str], scratch: Path
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Run a server until the context ends; yield its process and its port."""
+    """Run a server until the context ends, and yield its process and its port."""
     port = free_port()
     env = {
         "PATH": os.environ["PATH"],
@@ -159,7 +161,7 @@ def test_sigterm_ends_the_server_with_open_connections(built_server: Built, tmp_
 
 
 def refused(built_server: Built, scratch: Path, **address: str) -> tuple[int, str]:
-    """Start a server with an address that it cannot use; return its exit code and its message."""
+    """Start a server with an address that it cannot use, and return its exit code and message."""
     server, command = built_server
     env = {"PATH": os.environ["PATH"], "TMPDIR": str(scratch), **address}
     done = subprocess.run(

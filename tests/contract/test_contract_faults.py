@@ -77,9 +77,9 @@ SECTIONS: dict[str, Callable[[Server, FaultyServer, MemoryDatabase], Rows]] = {
     "without database": lambda _s, _f, _d: rows_without_database(),
 }
 
-# For each section of the contract, a dict of the behaviours that the faulty server can have. The
-# list of a behaviour contains patterns of the names of the checks that must fail because of the
-# behaviour. If the list is empty, the contract allows the behaviour, so all checks must pass.
+# For each section of the contract, the behaviours that the faulty server can have. Each behaviour
+# has a list of patterns for names of checks. For each pattern, a check must fail, and no other
+# check may fail. If the list is empty, the contract allows the behaviour, so all checks must pass.
 FAULTS: dict[str, dict[str, list[str]]] = {
     "endpoints": {
         "wrong nonce": ["health"],
@@ -461,9 +461,9 @@ def test_the_judge_agrees_with_the_cases_and_leaves_little_open() -> None:
         return judge(case.body) == case.expected or "open" in (judge(case.body), case.expected)
 
     assert [case.name for case in EXPERIMENTS if not agrees(case)] == []
-    # For a few kinds of bodies `judge` returns "open", although the contract decides some of these
-    # cases: a sum that differs from 100 by 0.01, a number beyond the range of a double, half a
-    # surrogate pair, and a byte order mark.
+    # For a few kinds of bodies, `judge` returns "open", although the contract decides some of them.
+    # The kinds are a sum that differs from 100 by 0.01, a number beyond the range of a double, half
+    # a surrogate pair, and a byte order mark.
     assert sum(judge(case.body) == "open" for case in EXPERIMENTS if case.expected != "open") < 10
 
 

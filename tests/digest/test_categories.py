@@ -1,6 +1,4 @@
-"""Tests of categories: known call stacks of a server and of PostgreSQL must be assigned to the
-right kind of work.
-"""
+"""Tests of assigning known call stacks of a server and of PostgreSQL to kinds of work."""
 
 import pytest
 

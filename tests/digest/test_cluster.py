@@ -1,5 +1,6 @@
-"""Tests of rebuilding tables on Dask workers: the tables must be the same as those that a single
-process rebuilds, even if workers die.
+"""Tests of rebuilding tables on Dask workers.
+
+The tables must be the same as those that a single process rebuilds, even if workers die.
 """
 
 import os
@@ -70,7 +71,7 @@ def test_workers_elsewhere_do_it_too_and_refuse_a_changed_file(
 
 
 def die_once(folder: Path, item: int) -> dict[str, Any]:
-    """Kill the worker if this is the first call with `item`; succeed at the second call.
+    """Kill the worker at the first call with `item`, and succeed at the second call.
 
     A file in `folder` tells the calls apart, because they run in different processes.
     """

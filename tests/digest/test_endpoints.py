@@ -1,5 +1,6 @@
-"""Tests of the tables about a load of a k6 script: their numbers must agree with the lines of a
-stored file of k6.
+"""Tests of the tables about a load of a k6 script.
+
+The numbers of the tables must agree with the lines of a stored file of k6.
 """
 
 from itertools import product
@@ -28,7 +29,7 @@ def lab(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tables(lab):
-    """Import the stored closed load; return the tables about the load's script as lists of rows."""
+    """Import the stored closed load, and return the tables about its script as lists of rows."""
     for name in ("servers", "notebooks"):
         (lab / name).mkdir()
     with pytest.MonkeyPatch.context() as patch:
@@ -77,7 +78,7 @@ def test_endpoints_have_the_percentiles_of_their_lines(tables):
 def test_too_many_endpoints_share_one_row(bare_lab, tmp_path):
     """If a script has more endpoints than the table allows, the rarest endpoints share one row.
 
-    The script requests 6,000 different paths. The lab keeps fewer labels than this for a load, so
+    The script requests 6,000 different paths. The lab keeps fewer than 6,000 labels for a load, so
     some paths already share one label before the table is made.
     """
     names = ["".join(letters) for letters in product(ascii_lowercase[:19], repeat=3)][:6000]

@@ -164,7 +164,7 @@ CHANGES += [{"latency_us": pairs} for pairs in HISTOGRAMS]
 
 
 def test_a_good_file_is_read_and_any_other_is_named(tmp_path):
-    """A valid file of wrk is read; any other file is refused by a sentence that names the file."""
+    """A valid file of wrk is read, and the error about any other file names the file."""
     path = tmp_path / "wrk.json"
     path.write_text(json.dumps(WRK_RESULT))
     result = read_wrk(path)

@@ -1,6 +1,6 @@
-"""Tests of the invariants: an injected violation of an invariant must fail the check of this
-invariant, and no other check.
+"""Tests of the invariants.
 
+An injected violation of an invariant must fail the check of this invariant, and no other check.
 The table of invariants must agree with the code and with the committed runs.
 """
 
@@ -218,8 +218,9 @@ def sampled(
     ],
 )
 def test_impossible_cpu_use_and_gaps_of_the_sampler_are_caught(seen, violated):
-    """A trial must fail if a CPU use is impossible, if a process could use CPUs of another role, or
-    if samples are missing.
+    """A trial must fail if a CPU use is impossible, or if samples are missing.
+
+    A trial must also fail if the server could use CPUs of another role during the load.
     """
     assert broken(sampled(**seen)) == names(violated)
 
@@ -238,9 +239,7 @@ def test_a_clock_that_was_stepped_is_caught(stepped_ms, ok):
     "the trial is not sealed, and says why",
 )
 def test_a_process_killed_for_memory_breaks_its_trial():
-    """A trial must fail if the kernel killed the server because of too little memory, or if the
-    server died.
-    """
+    """A trial must fail if the server died, or if a lack of memory killed one of its processes."""
     assert lived(measurement()).ok and lived(measurement(oom_kills=0)).ok
     killed = lived(measurement(oom_kills=2))
     assert (killed.ok, killed.detail) == (

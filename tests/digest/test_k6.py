@@ -1,5 +1,7 @@
-"""Tests of digesting k6's raw points: the results must agree with a slow reader that goes line by
-line, with known values, and with the summary of a real k6.
+"""Tests of digesting k6's raw points.
+
+The results must agree with a slow reader that goes line by line, with known values, and with the
+summary of a real k6.
 """
 
 import gzip
@@ -130,14 +132,14 @@ def test_pairs_like_the_slow_reader(tmp_path: Path, name: str, mode: str, stock:
     assert points.worst_residual_ms < 1e-9
     assert not points.lines_lost
     # k6 sometimes opens a connection for a request, but then does not use the connection. The time
-    # in which it was opened is part of the latency nevertheless.
+    # to open the connection is part of the latency nevertheless.
     assert any(each.blocked < each.connecting for each in made)
 
 
 def test_requests_that_straddle_batches(tmp_path: Path) -> None:
-    """A request is digested correctly even if its points are in different blocks of the file.
+    """A request is digested correctly even if its points are read in different pieces of the file.
 
-    The digest reads small blocks here, so that many requests lie across the border of two blocks.
+    The pieces are small here, so that many requests lie across the border of two pieces.
     """
     raw = tmp_path / "k6.json.gz"
     write_large(raw, 12_000, vus=50, stock_tags=False)
@@ -265,7 +267,7 @@ def test_json_in_any_other_form_says_the_same(tmp_path: Path) -> None:
 def test_infinite_values_of_own_metrics_are_no_damage(tmp_path: Path) -> None:
     """A file is read although a script's own metric has the value `+Inf`, which is not JSON.
 
-    k6 1.x writes `+Inf` for `trend.add(Infinity)`; k6 2.x leaves the point out.
+    k6 1.x writes `+Inf` for `trend.add(Infinity)`, but k6 2.x leaves the point out.
     """
     lines = request_lines(plain())
     lines += [point_line("mine", EPOCH_NS, "+Inf", "{}"), point_line("mine", EPOCH_NS, "2", "{}")]

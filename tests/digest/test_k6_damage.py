@@ -1,8 +1,7 @@
-"""Tests of damaged files of k6: reading such a file must end in one error that names the damaged
-line.
+"""Tests of damaged files of k6, and of the reader of k6's summary.
 
-Points of different requests must never be combined into one request. The reader of k6's summary is
-also tested.
+Reading a damaged file must end in one error that names the damaged line. Points of different
+requests must never be combined into one request.
 """
 
 import gzip
@@ -88,9 +87,7 @@ WRONG = {
     "no number as status": ("http_reqs", '"status":"', '"status":"x'),
     "no status": ("http_reqs", '"status":"', '"other":"'),
 }
-"""For each fault: the metric of the line to damage, a pattern, and the text that replaces what the
-pattern matches.
-"""
+"""Ways to damage a line, by name: (metric of the line, pattern, replacement of the match)."""
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -1,5 +1,6 @@
-"""Tests of digesting oha's requests: the results must agree with known values, with numpy, and with
-oha's report.
+"""Tests of digesting oha's requests.
+
+The results must agree with known values, with numpy, and with oha's report.
 
 `samples/` contains the files of two short loads that were made by oha 1.16. In both loads, the
 reference server takes 5 ms for an answer. One load is closed, and the other offers 100 requests/s.
@@ -41,11 +42,11 @@ SAMPLES = ROOT / "tests" / "support" / "samples"
 
 @dataclass(frozen=True)
 class Request:
-    """A request as oha stores it; `start_s`, `end_s` and `turn_s` are seconds since oha began.
+    """A request as oha stores it.
 
-    In an open load, `turn_s` is the time at which the request was due. In a closed load, `turn_s`
-    is None. `run_s` is the time at which oha began, in whole seconds since 1970, as oha stores it
-    with each request.
+    `start_s`, `end_s` and `turn_s` are seconds since oha began. In an open load, `turn_s` is the
+    time at which the request was due. In a closed load, `turn_s` is None. `run_s` is the time at
+    which oha began, in whole seconds since 1970, as oha stores it with each request.
     """
 
     start_s: float
@@ -74,7 +75,7 @@ def closed(connections: int = 10, each: int = 200, length_s: float = 0.01) -> li
 def offered(lengths_s: list[float], late_s: dict[int, float] | None = None) -> list[Request]:
     """Return requests that are due at the offered rate.
 
-    `late_s` maps the number of a request to the seconds by which the request begins too late.
+    `late_s` maps the index of a request to the seconds by which the request begins too late.
     """
     requests = []
     for number, length_s in enumerate(lengths_s):
@@ -131,8 +132,8 @@ def broken(
 ) -> list[Check]:
     """Return the checks of a load that fail if the server counted `counted` requests.
 
-    The server counted `accepted` connections. If `accepted` is None, it counted as many connections
-    as the load has sockets.
+    The server counted `accepted` connections. If `accepted` is None, the server counted as many
+    connections as the load has sockets.
     """
     before = Counters(0, 0, 0)
     connections = cell.sockets if accepted is None else accepted
@@ -308,7 +309,7 @@ def test_a_report_that_is_not_ohas_is_a_sentence(tmp_path, text):
 
 
 def sample(name: str, began_s: int, cell: Cell) -> tuple[RequestNumbers, Path]:
-    """Digest the requests of a stored load; return the result, and the path of oha's report."""
+    """Digest the requests of a stored load, and return the result and the path of oha's report."""
     raw = SAMPLES / f"oha-{name}.csv.gz"
     spool = partial(spool_requests, began_ns=began_s * 10**9, rate_rps=cell.last_rate_rps or 0.0)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,5 +1,6 @@
-"""Tests of CPU rates from cumulative counters: whenever the counters are sampled, the computed rate
-must be that of the known load.
+"""Tests of CPU rates that are computed from cumulative counters.
+
+The computed rate must be that of the known load, no matter when the counters are sampled.
 """
 
 import numpy as np
@@ -31,8 +32,10 @@ def test_mean_uses_the_time_that_really_passed():
 
 
 def test_a_burst_is_800_at_100_ms_and_80_at_1_s():
-    """Eight cores that are busy for 100 ms of every second have a peak of 800 % in windows of
-    100 ms, and a peak of 80 % in windows of 1 s.
+    """The peak of a burst depends on the length of the windows.
+
+    Eight cores are busy for 100 ms of every second. Their peak is 800 % in windows of 100 ms, and
+    80 % in windows of 1 s.
     """
 
     def burst(t):
@@ -70,7 +73,7 @@ def test_the_cpu_time_of_a_load_is_whole_whenever_the_sampler_ticks(phase_s, idl
 def test_a_process_that_is_busy_at_both_sides_of_an_edge_has_one_cpu(phase_s):
     """A generator uses a whole core from 0.03 s before its load until 0.03 s after it.
 
-    The CPU time within the load must be exactly one core.
+    The CPU time within the load, which lasts 1 s, must be 1 s.
     """
     counter = counter_of(lambda t: np.clip(t, -0.03, 1.03), phase_s + np.arange(-0.5, 1.5, 0.05))
     window = Window(0, 1.0, -10_000_000, 1_010_000_000)
@@ -85,7 +88,8 @@ def test_a_process_that_is_busy_at_both_sides_of_an_edge_has_one_cpu(phase_s):
 def test_a_server_may_begin_a_load_with_the_cpu_time_that_its_quota_saved(phase_s):
     """The server uses a whole core for 10 ms, and half a core from then on.
 
-    So its rate at the beginning is higher than between any two samples within the load.
+    So its CPU use at the beginning is higher than between any two samples within the load. The CPU
+    time within the load must be right nevertheless.
     """
 
     def used(t):
@@ -101,9 +105,10 @@ def test_a_server_may_begin_a_load_with_the_cpu_time_that_its_quota_saved(phase_
 
 
 def test_the_edges_of_an_older_run_are_interpolated():
-    """In older runs, the CPU time at the begin and at the end of a load was interpolated.
+    """In older runs, the CPU time at the begin and at the end of a load is interpolated.
 
-    It still is for such runs, so that the numbers of their sealed trials stay the same.
+    The lab no longer interpolates in new runs, but the numbers of older sealed trials must stay the
+    same.
     """
     counter = counter_of(lambda t: np.clip(t, 0.0, 1.0), np.arange(-0.525, 1.5, 0.05))
     window = Window(0, 1.0, -10_000_000, 1_010_000_000)
@@ -151,7 +156,7 @@ def test_the_server_of_a_neighbouring_slice_does_not_lower_the_rate_beside_a_sli
 
 @pytest.fixture
 def raw(tmp_path):
-    """Write two seconds of raw counters with a tick every 50 ms; return the path.
+    """Write two seconds of raw counters with a tick every 50 ms, and return the file's path.
 
     The host uses 1.5 cores, and the server a quarter of a core.
     """

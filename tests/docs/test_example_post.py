@@ -9,7 +9,7 @@ from runner.store import RunFolder
 
 MOST_WORDS = 1200
 MOST_BYTES = 2_000_000
-"""Limit for the total size of the post's files, because each clone of the repository has them."""
+"""Limit of the total size of the post's files, which each clone of the repository contains."""
 
 
 @pytest.mark.long

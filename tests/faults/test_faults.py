@@ -56,9 +56,9 @@ def test_a_second_ctrl_c_does_not_interrupt_the_cleaning_up(tmp_path):
 def hit_again_and_again(root, hits, times=1):
     """Interrupt a run by each signal of `hits`, and resume the run after each of them.
 
-    `hits` contains pairs of a signal and a state of a trial, and there is a different trial for
-    each pair. When this trial is in the state, the signal is sent `times` times. After the last
-    signal, the run is resumed and must go on to its end.
+    `hits` contains pairs of a signal and a state. For each pair, the signal is sent `times` times
+    when a trial is in the state, and each pair hits a different trial. After the last signal, the
+    resumed run must go on to its end.
     """
     blocks = [f"b{number:02}" for number in range(2, len(hits) + 2)]
     sealed = {}
@@ -229,11 +229,10 @@ class Repeating(Lab):
     "server or generator are put on other CPUs", "the attempt is said to be disturbed, and repeated"
 )
 def test_what_disturbs_an_attempt_has_it_repeated(tmp_path):
-    """An attempt counts as disturbed, and is repeated, if the probe is paused for a while, or if
-    the server or the generator moves to other CPUs.
+    """An attempt is repeated if the probe is paused, or if server or generator change CPUs.
 
-    A probe that was paused reports waiting times that the server did not cause. A server on the
-    generator's CPUs takes CPU time from the generator, and the other way round.
+    Such an attempt counts as disturbed. A probe that was paused reports waiting times that the
+    server did not cause. If server and generator share CPUs, each takes CPU time from the other.
     """
     lab = Repeating(tmp_path, "load", repeats=5)
     (probe,) = lab.processes("runner.measure.probe")
@@ -325,7 +324,7 @@ def test_odd_surroundings(tmp_path):
 
 @pytest.fixture
 def disk(tmp_path):
-    """Mount a disk of 400 MiB at the lab's data folder; yield the folder."""
+    """Mount a disk of 400 MiB at the lab's data folder, and yield the folder."""
     if os.geteuid() != 0:
         pytest.skip("only root can mount a small disk")
     data = tmp_path / "data"
@@ -336,7 +335,7 @@ def disk(tmp_path):
 
 
 def fill(disk):
-    """Fill a disk to its last page; return the path of the file that fills it."""
+    """Fill a disk completely, and return the path of the file that fills it."""
     full = subprocess.run(
         ["dd", "if=/dev/zero", f"of={disk}/filler", "bs=4096"], capture_output=True, check=False
     )

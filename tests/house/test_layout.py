@@ -1,5 +1,7 @@
-"""Tests of the layout of tests/: its folders mirror the rooms of `runner/`, helpers are in
-tests/support/, and no test module imports another.
+"""Tests of the layout of tests/.
+
+The folders of tests/ mirror the rooms of `runner/`, helpers are in tests/support/, and no test
+module imports another test module.
 """
 
 import ast

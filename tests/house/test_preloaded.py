@@ -1,5 +1,6 @@
-"""Tests of programs that are forked from a process that has already imported their modules: a
-forked program must behave like a program that is started as usual.
+"""Tests of programs that are forked from a process that has already imported their modules.
+
+A forked program must behave like a program that is started as usual.
 """
 
 import json
@@ -68,7 +69,7 @@ def start(how: str, *arguments: object, **given: object) -> subprocess.Popen[byt
 
 
 def ended(how: str, *arguments: object, **given: object) -> tuple[int, bytes, bytes]:
-    """Run a Python program to its end; return the program's exit code, output and errors."""
+    """Run a Python program to its end, and return its exit code, output and errors."""
     pipe = subprocess.PIPE
     with start(how, *arguments, stdout=pipe, stderr=pipe, **given) as made:
         out, err = made.communicate(timeout=60)
@@ -96,7 +97,7 @@ def test_a_fork_sees_what_a_program_sees(tmp_path, given):
 def test_a_session_of_its_own_is_there_at_once(how):
     """As soon as `start` returns, the program has a session of its own, as made by setsid(2).
 
-    Otherwise a signal that is sent to the program's process group could hit the tests.
+    Without a session of its own, a signal to the program's process group could hit the tests.
     """
     for _ in range(10):
         with start(how, "-c", "pass", start_new_session=True) as made:
@@ -169,11 +170,10 @@ def test_forks_share_no_chance_and_no_folder_for_temporary_files(tmp_path):
 
 
 def test_other_surroundings_make_it_a_program():
-    """A program is started instead of forked if its surroundings differ from those of the preloaded
-    process.
+    """A program is started, not forked, if its environment, umask or limits are changed.
 
-    The surroundings are, for example, environment variables, umask and limits. They matter because
-    the content of a module may depend on the surroundings in which the module is imported.
+    A forked program has the modules that the preloaded process imported, and the content of a
+    module may depend on these settings at its import.
     """
 
     def is_forked(**given: object) -> bool:

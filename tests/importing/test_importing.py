@@ -1,5 +1,6 @@
-"""Tests of importing files of k6 as runs: the run must have the numbers of the file, and a file
-that is not of k6 must be refused.
+"""Tests of importing files of k6 as runs.
+
+The run must have the numbers of the file, and a file that is not of k6 must be refused.
 """
 
 import gzip
@@ -189,7 +190,7 @@ def test_the_load_is_read_off_the_samples(bare_lab, path, model, users, rate_rps
 
 
 def planned(begins_s, path):
-    """Write a file as k6 writes it; return its path.
+    """Write a file as k6 writes it, and return its path.
 
     The file has an iteration for each element of `begins_s`, which is the time at which the
     iteration begins, in seconds since the load began. An iteration is one request of 1 ms.
@@ -207,7 +208,7 @@ def planned(begins_s, path):
 
 
 def told(path):
-    """Import a file; return the warning that says which kind of load the file's samples show."""
+    """Import a file, and return the warning that says which kind of load its samples show."""
     (said,) = [
         text for text in imported(path).manifest().host_warnings if "Its samples show" in text
     ]

@@ -1,5 +1,6 @@
-"""Tests of finding out which compiler built a binary; the expected values come from the compilers
-themselves.
+"""Tests of finding out which compiler built a binary.
+
+The expected values come from the compilers themselves.
 """
 
 import re

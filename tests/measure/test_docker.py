@@ -217,8 +217,8 @@ def test_a_killed_runner_leaves_no_container(root, number, ours):
     seen = 0
     deadline = time.monotonic() + 60
     # The trial has begun once two containers (database and server) have existed for 2 s. Two
-    # containers that exist for a shorter time may both be databases, because the lab tries a
-    # database before the trial, and its container may still exist when the trial's database starts.
+    # containers that exist for a shorter time may both be databases: the lab tries one database
+    # before the trial, and this container may still exist when the trial's database starts.
     while seen < 20 and time.monotonic() < deadline:
         seen = seen + 1 if len(ours(runner.pid)) == 2 else 0
         time.sleep(0.1)
@@ -333,9 +333,9 @@ def test_a_server_without_memory_fails_its_trial(root, ours):
 
 @pytest.fixture
 def engine(monkeypatch):
-    """Yield a function that starts a Docker engine for this test only, and returns its process.
+    """Yield a function that starts a Docker engine for this test only.
 
-    The test may end this process.
+    The function returns the engine's process, which the test may end.
     """
     # The folder is not in `tmp_path`, because the path of a socket can have only 107 bytes, and
     # `tmp_path` may be too long for that.

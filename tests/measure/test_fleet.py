@@ -220,8 +220,10 @@ BURNS = real_lab.campaign(
     server_cpus=1,
     repeats=1,
 )
-"""A campaign with a server that uses BURN_US microseconds of CPU time per request, in a function
-whose name is known."""
+"""A campaign with a server that uses BURN_US microseconds of CPU time per request.
+
+The server uses this time in a function whose name is known.
+"""
 
 
 @pytest.mark.load
@@ -341,8 +343,7 @@ def test_packets_that_are_lost_are_said(root, fleet, nothing_left):
 
 @pytest.mark.load
 def test_packets_of_the_warm_up_are_not_counted_into_the_load(root, fleet, nothing_left):
-    """If requests of the warm-up reach the server after the warm-up has ended, the server's count
-    for the load must not contain them.
+    """Requests of the warm-up that reach the server late must not count as requests of the load.
 
     The last packets of the warm-up leave 1.92 s after the warm-up has begun, and arrive after
     2.40 s. The warm-up ends after 1.96 s to 2.06 s.
@@ -426,7 +427,7 @@ def under_way(root, hosts, *what, under=LONG, begun=loads, **user):
 def reached(fleet, engine, home):
     """Make the engines of the hosts reachable by TLS (`tcp`) or by ssh.
 
-    Yield the environment variables that `bench` needs for this; for `tcp` it needs none.
+    Yield the environment variables that `bench` needs to reach them: none for `tcp`.
     """
     if engine == "tcp":
         yield {}
@@ -467,9 +468,7 @@ def noticed(runner, since_s):
 
 
 def emptied(machine, since_s):
-    """Wait until no program of the lab runs on a host; fail if one still runs 15 s after
-    `since_s`.
-    """
+    """Wait until no program of the lab runs on a host; fail if one runs 15 s after `since_s`."""
     wait_for(lambda: not machine.programs() - ADMINS, since_s + 15 - time.monotonic())
 
 
@@ -537,7 +536,7 @@ def test_a_generator_over_ssh_is_noticed_and_left_clean(root, fleet, nothing_lef
 )
 @pytest.mark.parametrize("engine", ["tcp", "ssh"])
 def test_a_database_that_is_heard_no_more_is_noticed(root, fleet, nothing_left, tmp_path, engine):
-    """If no packet from the database's host arrives any more, the run notices this and ends.
+    """If no packet from the database's host arrives any more, the run notices the loss and ends.
 
     Packets to the database's host still arrive there.
     """

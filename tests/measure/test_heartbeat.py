@@ -84,10 +84,10 @@ class World:
 
 
 def test_the_deadlines_are_those_that_the_documentation_promises():
-    """The runner must notice the loss of a host within 10 s, and nothing of the lab may be left on
-    the host after 15 s.
+    """The runner must notice the loss of a host within 10 s.
 
-    The runner must give up a host earlier than the host's station gives up the runner.
+    After 15 s, nothing of the lab may be left on the host. The runner must give up a host earlier
+    than the host's station gives up the runner.
     """
     assert LOST_S + 2 * LOOK_S < 10 and LOST_S + 2 * LOOK_S < LEASE_S < 15 - 3 - 2 * LOOK_S
 
@@ -171,7 +171,7 @@ def test_a_runner_that_was_stopped_itself_blames_no_host():
 def test_the_loss_of_a_host_ends_the_wait_for_another():
     """If one host is lost, the runner stops waiting for the answer of another host.
 
-    Otherwise the runner would wait for an hour, until the load of the other host ends.
+    If the runner waited on, it would wait for an hour, until the load of the other host ends.
     """
     vigil = Vigil(lambda _: None)
     lines = {name: Line() for name in ("generator 1", "generator 2")}
@@ -256,8 +256,7 @@ def test_a_station_whose_runner_ended_does_not_wait_for_its_load(tmp_path):
 
 
 def test_processes_of_a_container_are_found_by_its_group():
-    """The processes of a container are found by the container's id, which is in the path of their
-    control group.
+    """A container's processes are found by its id, because their control group's path contains it.
 
     In this test, the name of a group takes the place of a container's id.
     """

@@ -32,7 +32,7 @@ SERVER = Running(1, 8080, lambda: None, lambda: None)
 
 
 def shot(body: str = "") -> Shot:
-    """Return the request that oha sends (a `Shot`); with a `body`, it is a POST."""
+    """Return the request that oha sends (a `Shot`), which is a POST if `body` is given."""
     workload = replace(catalog.load_workload("static-oha"), body=body)
     if body:
         workload = replace(workload, method="POST")

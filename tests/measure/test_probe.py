@@ -84,7 +84,7 @@ class Server(socketserver.ThreadingTCPServer):
 
 
 def after(seconds):
-    """Wait for some seconds; return the usual answer."""
+    """Wait for some seconds, and return ANSWER."""
     time.sleep(seconds)
     return ANSWER
 
@@ -152,9 +152,7 @@ def test_a_known_delay_comes_back_over_tls(tmp_path):
 
 
 def test_a_long_answer_over_tls_comes_whole(tmp_path):
-    """An answer of many TLS records is read completely, even if the server then closes the
-    connection.
-    """
+    """An answer of many TLS records is read whole, even if the server closes the connection."""
     long = b"HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n" + 300_000 * b"x"
     closing = long.replace(b"OK\r\n", b"OK\r\nConnection: close\r\n")
     rows, _, server = over_tls(tmp_path, lambda number: closing if number % 2 else long)
@@ -255,11 +253,11 @@ def test_a_server_that_closes_is_asked_over_a_new_connection():
 
 
 def test_an_unaccepted_connection_holds_up_no_other_request():
-    """If the server accepts no connection for 0.3 s, some requests that are due in this time are
-    late by about a second. Requests that are due later do not wait for the late requests.
+    """A request that waits for its connection does not delay the requests that are due later.
 
-    Each request opens a connection, and the server's backlog is one. So the kernel drops further
-    connection requests, and the client sends them again after a second.
+    The server accepts no connection for 0.3 s. Each request opens a connection, and the server's
+    backlog is one, so the kernel drops some attempts to connect in this time. The client connects
+    again only after a second, so that these requests are late by about a second.
     """
 
     class Stalling(Server):
@@ -281,11 +279,10 @@ def test_an_unaccepted_connection_holds_up_no_other_request():
 
 
 def test_a_connection_closed_by_the_server_is_not_used_again():
-    """If the server closes a connection after 0.1 s without requests, the probe does not use this
-    connection again.
+    """The probe does not use a connection again that the server has closed.
 
-    Now and then two requests overlap. Then the probe opens a second connection, which is idle
-    afterwards.
+    The server closes each connection after 0.1 s without requests. Now and then two requests
+    overlap, so that the probe opens a second connection, which is idle afterwards.
     """
 
     class Ending(Server):
@@ -482,7 +479,8 @@ def test_late_sending_differs_from_waiting_for_the_server():
     ) / 1e6
     assert late(samples(received_ms, sent=waits, opened=number == 40, count=100), 2.5) < 0.02
     # If the server answers no request for 10 s, a request waits on each of PROBE_CONNECTIONS
-    # connections, and the probe sends all further requests late. This is not its fault either.
+    # connections, and the probe sends all further requests late. This lateness is not the probe's
+    # fault either.
     due = np.arange(200, dtype=np.int64) * PERIOD_NS
     end = np.maximum(due, int(10e9))
     sent = np.where(np.arange(200) < PROBE_CONNECTIONS, due, end)

@@ -27,8 +27,11 @@ nginx 7/7 30755.000001:    2004008
 \t          2b9e66 main 12/12 1.000000: 5 (/server)
 
 """
-"""Two samples: one with a colon and a space in the thread's name, one with a function whose name
-looks like the first line of a sample."""
+"""Two samples with names that are difficult to parse.
+
+The name of the first sample's thread has a colon and a space. The name of the second sample's
+function looks like the first line of a sample.
+"""
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ class Tree:
         (folder / "cgroup").write_text(line)
 
     def group(self, path, quota_us=None, throttled_ns=0, period_us=PERIOD_US):
-        """Make a control group and return its folder; without `quota_us`, it has no quota."""
+        """Make a control group without a quota, or with `quota_us`, and return its folder."""
         folder = self.mount / path.lstrip("/")
         folder.mkdir(parents=True, exist_ok=True)
         if self.version == 1:

@@ -114,8 +114,8 @@ def sampling(root):
 def held(name, code, sampling, root):
     """Start Python code in the same way in which the process engine starts a server.
 
-    The output of the code goes to `log`.
-    The program does not begin until the test calls `release` of the yielded process.
+    The output of the code goes to `log`. The code does not run until the test calls `release` of
+    the yielded process.
     """
     argv = [sys.executable, "-c", code]
     return pinned(
@@ -305,11 +305,10 @@ time.sleep(60)
 
 
 def test_processes_that_join_a_group_are_seen(group):
-    """A process that joins a control group must be found within 3 s, even if the list of the
-    group's processes is read often.
+    """A process that joins a control group must be found within 3 s.
 
     The difficulty is that version 1 of control groups returns an old list of processes, if the file
-    stays open and is read more than once a second.
+    with the list stays open and is read more than once a second.
     """
     with running(BUSY) as first, running(BUSY) as second:
         join(group, first)

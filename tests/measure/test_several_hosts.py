@@ -1,4 +1,4 @@
-"""Tests of the support for several hosts; the tests themselves need only one machine.
+"""Tests, on a single machine, of the support for several hosts.
 
 They cover the hosts file, the division of a load into parts, and the merging of the parts' results,
 for which the exact values are known.
@@ -193,8 +193,8 @@ def digested(raw, *part):
     """Digest the samples of a generator, which are in the file `raw`.
 
     If `part` is given, also digest the samples of a second generator, whose clock differs. `part`
-    is the second generator's file, and the ns to add to the times in this file. Return the result
-    of the digest, and a list of three tables: requests, latency and throughput.
+    consists of the second generator's file, and the ns to add to the times in this file. Return the
+    result of the digest, and a list of three tables: requests, latency and throughput.
     """
     spool = partial(spool_together, further=[part]) if part else spool_points
     return digest(raw, spool=spool), [
@@ -352,8 +352,9 @@ def test_a_trial_with_a_silent_host_is_repeated(silent_s, ok):
 def test_the_network_is_the_limit_only_where_no_side_was(
     server, generator, offered, between_hosts, limit
 ):
-    """A network that is full, loses packets or takes most of a response time is the limit, but only
-    if neither the server nor the generator is the limit.
+    """The network is the limit only if neither the server nor the generator is the limit.
+
+    Such a network is full, loses packets, or takes most of a response time.
     """
     given = evidence(
         server_share=server,

@@ -89,7 +89,7 @@ def test_a_common_name_is_no_name(authority):
 def test_a_server_that_accepts_no_http_1_is_refused(authority):
     """A server that does not accept HTTP/1.1 is refused.
 
-    The test's server reports this like a server in Go, by the TLS alert 120 (RFC 7301).
+    The test's server ends the handshake as a server in Go does: by the TLS alert 120 (RFC 7301).
     """
     said = refusal(authority.certificate(), trusting(authority), alert=120)
     assert "speaks only HTTP/2" in said and "let the server offer HTTP/1.1" in said

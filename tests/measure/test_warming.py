@@ -1,6 +1,4 @@
-"""Tests of two numbers that the lab derives from the warm-up: the probe's rate, and the number of
-users of an open load.
-"""
+"""Tests of what the lab derives from a warm-up: the probe's rate, and an open load's users."""
 
 import json
 

@@ -287,7 +287,7 @@ def test_k6_needs_a_second_and_wrk_has_shorter_slices(
 
 
 def test_servers_and_repeats_are_chosen(plan):
-    """Servers and repeats can be chosen; choosing a server that does not exist is an error."""
+    """A user can choose servers and repeats, but not a server that does not exist."""
     trials = plan(servers=["gin"], repeats=4)
     assert {t.cell.server for t in trials} == {"gin"} and max(t.block for t in trials) == 4
     with pytest.raises(LabError, match="no server 'gone'"):

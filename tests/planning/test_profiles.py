@@ -1,4 +1,4 @@
-"""Tests of the plan for profiling servers: under which loads, and for how long."""
+"""Tests of the plan that says under which loads servers are profiled, and for how long."""
 
 from dataclasses import replace
 
@@ -37,10 +37,10 @@ def test_the_slices_of_a_profile_are_as_long_as_the_loads():
 
 
 def test_a_number_of_iterations_becomes_a_time():
-    """If a load has a fixed number of iterations, its profile has a fixed duration instead.
+    """A load with a fixed number of iterations is profiled for a fixed time.
 
-    Otherwise the plan could not say how long the slices of the profile last, because it is not
-    known in advance how long a number of iterations takes.
+    The plan must say how long the slices of a profile last, but it is not known in advance how long
+    a number of iterations takes.
     """
     (profile,) = [each for each in planned(PROFILED) if each.load_id == "experiments-vus500"]
     shape = profile.trials[0].cell.shape

@@ -81,7 +81,7 @@ def run(trials, fail=()):
 def test_a_sweep_has_a_cell_per_rate_and_a_search_its_steps(
     trials,
 ):
-    """The steps of each search must run in sequence; steps of other searches may run in between."""
+    """The steps of a search run in order, but steps of other searches may run between them."""
     assert len(trials) == len({trial.trial_id for trial in trials}) == 2 * 2 * (2 + 6)
     assert "b01-gin-rates-r1000" in {trial.trial_id for trial in trials}
     searched = [trial for trial in trials if isinstance(trial.cell.shape, Search)]
@@ -178,7 +178,7 @@ def test_steps_too_short_for_their_percentile_are_refused(read_campaign):
 
 
 def searched(steps, kept):
-    """Simulate the steps of a search; return their rates.
+    """Simulate the steps of a search, and return their rates.
 
     `kept` receives the rates up to the current step, and returns whether the objective is kept at
     the last of these rates.
@@ -219,7 +219,7 @@ def test_a_rate_that_is_not_confirmed_is_broken(steps):
 def test_a_search_has_steps_until_its_ends_are_within_five_percent(high_rps, count):
     """A search bisects until the two ends of its range differ by at most 5 %.
 
-    Between 100 and 6,400 requests/s this needs log2(ln(64) / ln(1.05)) = 6.4, so 7 bisections. One
-    more step confirms the result.
+    The range from 100 to 6,400 requests/s needs log2(ln(64) / ln(1.05)) = 6.4, so 7 bisections.
+    One more step confirms the result.
     """
     assert steps_between(100, high_rps) == count

@@ -29,7 +29,7 @@ from runner.store import RunFolder, decode
 DATA = ROOT / "data"
 RUNS = ("sample", "all", "seeds", "engines")
 LATER = {"share": 1.0, "database_share": 1.0, "idle": "polling", "slices": None}
-"""For each column that the oldest run lacks, the value that was in effect in this run."""
+"""The columns that the oldest run lacks, with the values that were in effect in that run."""
 FROM_THE_RESULT = {"duration_s", "slices", "mode"}
 """Columns of the table of trials that contain the measured value instead of the cell's value."""
 

@@ -304,9 +304,9 @@ def test_loads_are_settled_by_the_intervals_of_the_report():
     """A load is settled if the intervals of all its ratios in the report exclude 1.
 
     In the run `sample`, 8 of 15 loads are settled. The load with 100 kept connections is one of
-    them, because all its intervals exclude 1: for example, axum / gin is 1.74 [1.58–1.90]. Two of
-    the other loads are the static load, because the interval of axum / gnet includes 1, and the
-    load with one kept connection, because the interval of axum / nginx includes 1.
+    them, because all its intervals exclude 1: for example, axum / gin is 1.74 [1.58–1.90]. The
+    static load is not settled, because the interval of axum / gnet includes 1. The load with one
+    kept connection is not settled, because the interval of axum / nginx includes 1.
     """
     tables = read_tables(find_run("sample"))
     found = settled(tables, "decided")
@@ -382,8 +382,9 @@ def test_a_full_table_is_waited_for(tmp_path):
 
 
 def test_a_table_that_is_half_free_is_not_waited_for(tmp_path):
-    """The runner does not wait if half of the kernel's connection table is free, even if the trial
-    needs more than the whole table. It does not wait either if there is no table.
+    """The runner does not wait if half of the kernel's table of tracked connections is free.
+
+    It does not wait even if the trial needs more than the whole table, or if there is no table.
     """
 
     def fail(_needed):

@@ -115,8 +115,9 @@ def test_a_build_is_in_the_ledger_with_what_it_starts(tmp_path, ledger):
 
 
 def test_a_build_does_not_begin_if_the_lab_ends_before_its_ledger_lists_it(tmp_path):
-    """If the lab gets a signal after it started the process of a build, but before the ledger lists
-    this process, the command of the build never runs.
+    """A build's command never runs if the lab ends before its ledger lists the build's process.
+
+    Here the lab gets a signal after it has started this process.
     """
     started = []
 

@@ -79,11 +79,10 @@ def test_plain_gets_have_counts_cpu_and_a_verdict(root):
 
 @pytest.mark.load
 def test_a_quota_from_elsewhere_is_the_limit_and_is_named(root):
-    """If a parent of the server's control group limits the server to half a core, the verdict names
-    this quota as the limit.
+    """The verdict names a CPU quota that the lab did not set, if the server needs more CPU.
 
-    The server needs a whole core. The measured throttling is compared with the kernel's counters of
-    the parent group.
+    A parent of the server's control group limits the server, which needs a whole core, to half a
+    core. The measured throttling is compared with the kernel's counters of the parent group.
     """
     with held_group(0.5) as held, tiny(0, BURN_MS="2") as server:
         held.join(server.process.pid)

@@ -74,8 +74,7 @@ def test_a_hard_coded_url_that_is_the_server_s_is_measured(root, two_servers):
 
 @pytest.mark.timed
 def test_requests_to_an_allowed_port_are_not_the_servers(root, two_servers):
-    """If a script sends requests to an allowed other port, these do not count as requests to the
-    server.
+    """A script's requests to a port that `--also` allows do not count as requests to the server.
 
     For each request to the slow server, the script sends two requests to a fast server on the other
     port. If all requests were counted together, the median would be that of the fast server.

@@ -8,11 +8,11 @@ from runner.profiled import KINDS
 
 
 def test_a_known_cost_is_the_ratio_of_rates():
-    """In recorded slices, the first server reaches 0.9 times its rate in plain slices, and the
-    second server 0.8 times its rate in plain slices.
+    """The cost of recording or counting is the ratio of a server's rates with and without perf.
 
-    The mean of these two ratios must be their geometric mean. In counted slices, both servers reach
-    0.5 times their rates in plain slices.
+    In recorded slices, the first server reaches 0.9 times its rate in plain slices, and the second
+    server 0.8 times. The mean of these two ratios must be their geometric mean. In counted slices,
+    both servers reach 0.5 times their rates in plain slices.
     """
     rows = [
         {

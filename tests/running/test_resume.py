@@ -78,8 +78,7 @@ def resumed(finished, bench, monkeypatch):
     "the runner dies as it writes a trial's last line", "the trial is sealed, and not repeated"
 )
 def test_a_runner_that_died_after_the_record_has_sealed_it(finished, copied, resumed):
-    """A trial whose record is written counts as sealed, even if its last line in the journal is
-    incomplete.
+    """A trial whose record is written counts as sealed, even if its journal line is incomplete.
 
     The journal is cut off within this line, as if the runner had died while writing the line.
     """
@@ -224,8 +223,7 @@ def test_a_run_whose_beginning_is_unknown_does_not_go_on(copied, resumed, name):
 
 
 def test_a_run_that_was_only_created_is_resumed_like_one_that_was_interrupted(finished, copied):
-    """If a run was created but has no trial yet, resuming it gives the same trials and tables as a
-    run that was not interrupted.
+    """Resuming a run without trials gives the same trials and tables as a run without interruption.
 
     The reason is that every new run is created first, and then measured like a resumed run.
     """

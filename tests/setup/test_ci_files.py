@@ -56,7 +56,7 @@ def steps():
 
 
 def environment(step, **inputs):
-    """Return the environment of a step; an input that is not given has its default."""
+    """Return the environment of a step, with defaults for the inputs that are not given."""
     defaults = {name: each.get("default", "") for name, each in read(ACTION)["inputs"].items()}
     values = defaults | inputs
     found = {}
@@ -149,7 +149,7 @@ def test_options_of_the_examples_exist(bench):
 def test_no_step_has_an_expression_in_its_script():
     """No script of a step contains an expression of GitHub.
 
-    Otherwise a user could run commands by choosing the name of a branch.
+    With such an expression, a user could run commands by choosing the name of a branch.
     """
     scripts = [each["run"] for each in steps()]
     jobs = read(FILES["github-workflows"])["jobs"]["ab"]["steps"]

@@ -1,6 +1,6 @@
 """Tests of a run that somebody else made, perhaps with bad intent.
 
-The lab must not read or write outside the run's folder because of such a run; at worst, it must end
+Such a run must not make the lab read or write outside the run's folder. At worst, the lab must end
 with an error. The run's texts must only be shown, never executed.
 """
 
@@ -36,7 +36,7 @@ from runner.store import (
 
 @pytest.fixture
 def lab(bare_lab):
-    """Make a lab with one run; return the run's folder."""
+    """Make a lab with one run, and return the run's folder."""
     return synthetic_run.build(bare_lab / "data" / "runs" / "theirs")
 
 
@@ -89,7 +89,7 @@ def test_the_record_of_a_trial_is_that_of_its_folder(lab, changes):
 
 
 def packed(folder, *records):
-    """Write records to the file trials.jsonl.xz of an exported run; return the file's path.
+    """Write records to the file trials.jsonl.xz of an exported run, and return the file's path.
 
     Each record is given as the bytes of its line, or as a dict of the values in which it differs
     from a valid record.

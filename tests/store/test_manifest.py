@@ -1,6 +1,6 @@
 """Tests of a run's manifest.
 
-It must be written as it was read, and the differences between two manifests must be found.
+A manifest must be written as it was read, and the differences between two manifests must be found.
 """
 
 import json

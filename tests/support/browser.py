@@ -83,7 +83,7 @@ COLORS = """selector => [...document.querySelectorAll(selector)].map(e => {
 def chromium() -> Iterator[Any]:
     """Start the system's Chromium, and yield it as playwright's Browser.
 
-    If the user is root, Chromium runs without a sandbox, because otherwise it refuses to start.
+    If the user is root, Chromium runs without its sandbox, because it refuses to start with one.
     """
     playwright_api = pytest.importorskip(
         "playwright.sync_api", reason="playwright is not installed (make setup)"
@@ -103,7 +103,7 @@ def opened(
 ) -> Iterator[tuple[Any, list[str]]]:
     """Open a file in a window of `width` CSS pixels.
 
-    Yield the page and a list. Whenever the page requests an address, it is added to the list.
+    Yield the page, and a list of the addresses that the page has requested so far.
     """
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
     page = context.new_page()

@@ -63,11 +63,10 @@ def kept() -> Path:
 
 
 def once(build: Build[Shape]) -> Build[Shape]:
-    """Return a function like `build` that really builds a run only once for the same arguments.
+    """Return a function that builds each run by `build` only once, and copies it into `folder`.
 
-    Arguments are the same if their `repr` is equal. If a run was already built with the same
-    arguments, the function copies this run. Otherwise one process builds the run, while other
-    processes that need the run wait.
+    Two calls get copies of one run if the `repr` of their arguments, except `folder`, is equal.
+    While a process builds a run, other processes that need the run wait.
     """
 
     @wraps(build)

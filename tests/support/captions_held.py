@@ -7,7 +7,7 @@ MOST_LETTERS = 150
 
 
 def sentences(text: str) -> int:
-    """Return the number of sentences; a full stop within a number or a name does not count."""
+    """Return the number of sentences. A full stop within a number or a name ends no sentence."""
     return len(re.findall(r"[.!?](?=\s|$)", text))
 
 

@@ -7,7 +7,7 @@ from runner.flat import CellColumns
 from runner.model import Cell
 
 OPEN_COLUMNS = {"first_rate_rps", "objective"}
-"""Columns that only open loads have; each open load has at least one of them."""
+"""Columns that only open loads have. Each open load has at least one of these columns."""
 
 
 def cell_of(**columns: Any) -> Cell:
@@ -27,5 +27,5 @@ def cell_of(**columns: Any) -> Cell:
 
 
 def changed(cell: Cell, **columns: Any) -> Cell:
-    """Return a copy of a cell that has other values in the columns that `columns` names."""
+    """Return a copy of a cell in which the columns named in `columns` have the given values."""
     return Cell.from_columns(replace(cell.columns(), **columns))

@@ -5,8 +5,8 @@ The lab repeats disturbed trials in the same way.
 - A test is marked `load` or `timed` if it runs a campaign or checks times. If such a test fails,
   and the hypervisor took STOLEN_PCT or more of the CPUs' time in at least one second, pytest ends
   with the exit code DISTURBED. `make test` then runs the failed tests again: alone, with all
-  fixtures made anew, and if possible in a quieter moment. If this attempt was disturbed, too,
-  `make test` repeats them up to two more times.
+  fixtures made anew, and if possible in a quieter moment. If this second attempt also ends with
+  DISTURBED, `make test` runs the failed tests up to two more times.
 - In the last attempt, a failed test marked `load` is reported as skipped if the hypervisor took so
   much CPU time on average that the verdict of a trial would be `inconclusive`. In this case the
   failure proves nothing.
@@ -132,8 +132,8 @@ class Disturbance:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """In the last attempt, skip a failed test marked `load` if it was disturbed too much.
 
-        This is the case if the hypervisor took so much CPU time that a trial would get the verdict
-        `inconclusive`.
+        The test was disturbed too much if the hypervisor took so much CPU time that a trial would
+        get the verdict `inconclusive`.
         """
         report = yield
         stolen = stolen_pct(

@@ -75,10 +75,10 @@ def make(root: Path, repeats: int = 1, campaign: str = CAMPAIGN) -> Path:
 
 
 def fault(root: Path, name: str) -> None:
-    """Choose the fault that the lab's programs have from now on; `fakes/` defines the faults.
+    """Choose the fault that the lab's programs have from now on.
 
-    With the name `FAULT bNN`, the fault occurs only in the trials of block NN; otherwise it occurs
-    in every trial. An empty name means no fault.
+    With the name `FAULT`, the fault occurs in every trial. With the name `FAULT bNN`, it occurs
+    only in the trials of block NN. An empty name means no fault. `fakes/` defines the faults.
     """
     (root / ".tools" / "fault").write_text(name)
 
@@ -93,9 +93,9 @@ def run(campaign: Path, *, code: int = 0) -> Run:
 
 @contextlib.contextmanager
 def rebuilt(path: Path) -> Iterator[None]:
-    """Remove a run's tables before the `with` block, which must rebuild them.
+    """Remove a run's tables. The statements of the context must rebuild the tables.
 
-    Check afterwards that the tables are the same as before.
+    Check afterwards that the rebuilt tables are equal to the removed ones.
     """
     before = {table.name: pd.read_parquet(table) for table in (path / "tables").glob("*.parquet")}
     shutil.rmtree(path / "tables")

@@ -82,7 +82,7 @@ def tables_of(run: str) -> Tables:
 
 
 def with_facts(tables: Tables, **facts: Any) -> Tables:
-    """Return a copy of a run whose manifest has the entries `facts` in place of its own ones.
+    """Return a copy of a run in whose manifest the entries `facts` replace those of the same name.
 
     `facts` maps the names of entries to JSON values.
     """

@@ -29,7 +29,7 @@ NOBODYS = "02:00:00:00:00:99"
 
 
 def why_not() -> str | None:
-    """Return the reason why this machine cannot run the three hosts; None if it can run them."""
+    """Return the reason why this machine cannot run the three hosts, or None if it can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     for program in ("ip", "dockerd", "openssl", "nsenter"):
@@ -436,7 +436,8 @@ def hosts() -> Iterator[Fleet]:
             machine.start(certificates)
             stack.callback(machine.stop)
         for machine in machines.values():
-            # This runs before all calls of `machine.stop`, so the engines end at the same time.
+            # The stack calls each `terminate` before the first `machine.stop`, so that the engines
+            # end at the same time.
             stack.callback(machine.engine.terminate)
             machine.await_engine()
         yield Fleet(machines, certificates, f"{label}h")

@@ -17,10 +17,10 @@ SERVED_CPU_S = 0.3
 
 @dataclass(frozen=True)
 class Hindered:
-    """A time during which the server was hindered; begin and end are in seconds since the epoch.
+    """A time during which the server was hindered.
 
-    `kind` is `stopped` if the server was paused by SIGSTOP, and `busy` if another program used the
-    server's CPU.
+    Begin and end are in seconds since the epoch. `kind` is `stopped` if the server was paused by
+    SIGSTOP, and `busy` if another program used the server's CPU.
     """
 
     kind: str
@@ -65,7 +65,7 @@ class Hinderer(threading.Thread):
         self._burn_beside(server)
 
     def end(self) -> None:
-        """Stop looking for a server, and wait until the last hindrance is over."""
+        """Wait until the last hindrance is over. If no server is under load yet, hinder none."""
         self._is_over.set()
         self.join()
 
@@ -96,7 +96,7 @@ class Hinderer(threading.Thread):
 
 
 def _program(pid: int) -> Path | None:
-    """Return the program that a process runs now; None if the process has ended.
+    """Return the program that a process runs now. Return None if the process has ended.
 
     `psutil.Process.exe` is not used, because it keeps its first answer. The first answer is wrong
     if the process was first seen between fork and exec: it is then the program of the parent.

@@ -33,7 +33,7 @@ class Lab:
 
     campaign = CAMPAIGN
     block = "b02"
-    """Block of the trial that is interrupted first; the trial's id begins with this text."""
+    """Beginning of the id of the trial that is interrupted first. It names the trial's block."""
 
     def __init__(self, root: Path, state: str, *, repeats: int = 3, **environment: str) -> None:
         self.root = root
@@ -64,7 +64,7 @@ class Lab:
         self.groups = [Path(entry["path"]) for entry in self.ledger() if entry["kind"] == "cgroup"]
 
     def go(self, state: str = "", block: str = "") -> None:
-        """Let the program continue that waits in the present state.
+        """Let the program that waits in the present state continue.
 
         If `state` is given, wait until a trial of `block` is in this state.
         """
@@ -163,9 +163,8 @@ class Lab:
 
 
 def fault_of(state: str, block: str) -> str:
-    """Return the fault that makes a trial of `block` wait in `state`, so that a test can interrupt
-    it there.
+    """Return the fault that makes a trial of `block` wait in `state`.
 
-    The fault is empty if no program of the lab can wait in this state.
+    Return an empty text if the state is not one of PAUSED, because no program waits in it.
     """
     return f"pause-{state} {block}" if state in PAUSED else ""

@@ -45,7 +45,7 @@ def run_of(folder: Path, *given: Given) -> Path:
 def _lines() -> Iterator[str]:
     """Yield the lines of the stored load TIMES times.
 
-    In each repetition, the times of the points are EVERY_S seconds later than in the one before.
+    The times of the points are EVERY_S seconds later than in the repetition before.
     """
     with gzip.open(CLOSED, "rt") as file:
         records = [json.loads(line) for line in file]

@@ -86,7 +86,8 @@ def make_lines(
 def plain(end_ns: int = EPOCH_NS, waiting: int = MS) -> Request:
     """Return a request on a connection that is already open.
 
-    The whole duration of the request is waiting, by default 1 ms. Both arguments are in ns.
+    The request waits for its answer during its whole duration, by default 1 ms. Both arguments are
+    in ns.
     """
     return Request(end_ns, 0, 0, 0, waiting, 0)
 

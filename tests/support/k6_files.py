@@ -46,7 +46,7 @@ _STOCK_ITERATION_TAGS = '{"group":"","scenario":"default"}'
 class Request:
     """A request as k6 would measure it.
 
-    The end is in ns since the epoch; durations are in whole ns.
+    The end is in ns since the epoch. Durations are in whole ns.
     """
 
     end_ns: int
@@ -77,14 +77,14 @@ def go_float(value: float) -> str:
 
 
 def metric_line(name: str) -> str:
-    """Return the line that declares a metric; k6 writes it before the metric's first point."""
+    """Return the line that declares a metric, which k6 writes before the metric's first point."""
     kind, contains = _TYPES.get(name, ("trend", "time"))
     data = {"name": name, "type": kind, "contains": contains, "thresholds": [], "submetrics": None}
     return json.dumps({"type": "Metric", "data": data, "metric": name}, separators=(",", ":"))
 
 
 def point_line(metric: str, end_ns: int, value_text: str, tags: str) -> str:
-    """Return the line of one data point; `tags` is JSON text."""
+    """Return the line of one data point, whose tags are given as JSON text."""
     time = go_time(end_ns)
     data = f'{{"time":"{time}","value":{value_text},"tags":{tags}}}'
     return f'{{"metric":"{metric}","type":"Point","data":{data}}}'
@@ -93,8 +93,8 @@ def point_line(metric: str, end_ns: int, value_text: str, tags: str) -> str:
 def request_tags(request: Request, stock: bool = False) -> str:
     """Return a request's tags as JSON text.
 
-    With `stock`, these are k6's default tags. Otherwise they are the tags that k6 writes with
-    `--system-tags status,error_code`.
+    With `stock`, these are k6's default tags. Without `stock`, these are the tags that k6 writes
+    with `--system-tags status,error_code`.
     """
     tags = {"status": str(request.status)}
     if request.error_code:
@@ -126,10 +126,10 @@ def request_lines(request: Request, *, stock: bool = False, failed_point: bool =
 def iteration_lines(
     end_ns: int, duration_ns: int, *, stock: bool = False, full: bool = True
 ) -> list[str]:
-    """Return the lines of an iteration; in a file, they follow the lines of its requests.
+    """Return the lines of an iteration, which follow the lines of its requests in a file.
 
-    With `full=False`, the iteration was interrupted. Then there are only the points for the numbers
-    of bytes.
+    With `full=False`, the iteration was interrupted. Such an iteration has only the points for the
+    numbers of bytes.
     """
     tags = _STOCK_ITERATION_TAGS if stock else "{}"
     values = ("138", "123", go_float(duration_ns / 1e6), "1")

@@ -1,4 +1,4 @@
-"""Evidence of a trial in which nothing was at its limit, unless a test changes this."""
+"""Evidence of a trial in which nothing was at its limit, unless a test changes a number."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from runner.verdict.evidence import DatabaseEvidence, Evidence, Network
 
 
 def evidence(**changes: Any) -> Evidence:
-    """Return evidence of a server and a generator with separate CPUs that were not fully used."""
+    """Return evidence that server and generator had separate CPUs, and did not use them fully."""
     idle = {
         "server_share": 0.4,
         "generator_share": 0.2,

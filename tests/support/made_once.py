@@ -28,7 +28,7 @@ def filled_once(shared: Path, name: str, make: Callable[[Path], object]) -> Path
     While `make` runs, other processes that need the folder wait. Tests must not change its content.
     """
     folder = shared / name
-    if folder.exists():  # then it is complete: `make` fills it under another name
+    if folder.exists():  # it is complete: it gets this name only after `make` has ended
         return folder
     with (shared / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -36,7 +36,7 @@ def free_port(address="127.0.0.1"):
 
 @dataclass
 class Tiny:
-    """A running tiny server."""
+    """A running server that the lab measures as a user's API."""
 
     process: subprocess.Popen
     url: str
@@ -84,7 +84,7 @@ def odd(oddity, wait_ms):
 
 @dataclass
 class Held:
-    """A control group whose quota the lab did not set; a test puts a server into it.
+    """A control group whose quota the lab did not set. A test puts a server into the group.
 
     The quota applies to the group, but the server's processes are in a child group, `below`.
     """
@@ -93,7 +93,7 @@ class Held:
 
     @property
     def throttled(self):
-        """The kernel's numbers of periods and of throttled periods, and the throttled time in s."""
+        """The quota's counters: periods, throttled periods, and the throttled time in seconds."""
         lines = (self.folder / "cpu.stat").read_text().splitlines()
         counts = dict(line.split() for line in lines)
         if "throttled_time" in counts:
@@ -111,8 +111,8 @@ class Held:
 def held_group(cores, period_us=100_000):
     """Make a control group with a quota that the lab did not set, and remove it at the end.
 
-    The group belongs only to the controller `cpu`. So with version 1 of control groups, another
-    group counts the CPU time of the group's processes. The group has a high weight, so that its
+    The group belongs only to the controller `cpu`. With version 1 of control groups, the CPU time
+    of its processes is therefore counted in another group. The group has a high weight, so that its
     processes run before other programs of the machine. The test is skipped if no group can be made.
     """
     mounts = cgroups.mounts()

@@ -9,8 +9,8 @@ asks for it, the fork also has a session of its own (setsid). Two things differ:
 in /proc/PID/cmdline and the number of BLAS threads are those of the preloaded process.
 
 The result of an import may depend on environment variables (except those in `FREE`), resource
-limits, CPUs and the control group. If these differ from those of the preloaded process, a real
-program is started instead.
+limits, CPUs and the control group. A real program is started, and nothing is forked, if any of
+these differs between the caller and the preloaded process.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ FREE = {"BENCH_DATA", "BENCH_ROOT", "COLUMNS", "DOCKER_HOST", "JPY_PARENT_PID", 
 ALONE = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """Environment variables that keep imports from starting threads.
 
-A fork has only one thread, so it would lack the others.
+A fork has only the thread that called `fork`, so it would lack the threads of the imports.
 """
 WHILE_IMPORTED = {
     BENCH: ALONE,
@@ -90,7 +90,10 @@ class Request:
 
 
 def surroundings(env: Mapping[str, str]) -> dict[str, Any]:
-    """Return everything that a program inherits, except what a `Request` contains."""
+    """Return everything that a program inherits, except what a `Request` contains.
+
+    A fork replaces a program only if both have the same surroundings.
+    """
     umask = os.umask(0)
     os.umask(umask)
     names = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
@@ -134,7 +137,11 @@ class Popen(subprocess.Popen[Any]):
 
 
 def _can_be_forked(asked: Mapping[str, Any]) -> bool:
-    """Return whether a `Request` can express all arguments of a call of `subprocess.Popen`."""
+    """Return whether a fork could do what a call of `subprocess.Popen` asks for.
+
+    It could if the call runs this interpreter with `-m` or `-c`, and if a `Request` can express all
+    arguments of the call.
+    """
     argv = asked["args"]
     plain = {
         **{"executable": None, "preexec_fn": None, "pass_fds": (), "shell": False},
@@ -177,10 +184,10 @@ class Server:
         self._surroundings = json.loads(self._socket.recv(REQUEST_BYTES))
 
     def serves(self, env: Mapping[str, str]) -> bool:
-        """Return whether the preloaded process can fork in place of starting a program with `env`.
+        """Return whether a fork can replace a program that this process would start with `env`.
 
-        It can if its `surroundings` (environment, limits, CPUs, control group and so on) are those
-        that a program would inherit if it were started now.
+        It can if the program would inherit the same `surroundings` (environment, limits, CPUs,
+        control group and so on) as the fork.
         """
         return surroundings(env) == self._surroundings
 
@@ -207,7 +214,7 @@ class Server:
 
 @contextlib.contextmanager
 def _adopting() -> Any:
-    """Until the context ends, let this process adopt its descendants whose own parent ends."""
+    """Let this process adopt descendants whose parent ends, until the context ends."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl")
@@ -331,7 +338,7 @@ class _Ending:
     """
 
     code: int | None = None
-    """Exit code, if the program has ended by itself or by SystemExit."""
+    """Exit code of a program that ended by itself or by SystemExit; None after an error."""
 
     def run(self, request: Request) -> None:
         """Run the program as the module `__main__`."""
@@ -349,10 +356,10 @@ class _Ending:
             raise
 
     def end(self) -> None:
-        """End the process at once. This runs after all other functions that `atexit` runs.
+        """End the process at once, unless the program failed with an error.
 
-        If the program failed with an error, leave the end to the interpreter, which reports the
-        error.
+        After an error, the interpreter ends the process, because it reports the error. `atexit`
+        calls this function after all others.
         """
         gc.unfreeze()
         if self.code is not None:
@@ -364,5 +371,5 @@ class _Ending:
 
 if __name__ == "__main__":
     ending = _Ending()
-    atexit.register(ending.end)  # it is registered first, so that it runs last
+    atexit.register(ending.end)  # atexit works in reverse order, so it runs `end` last
     ending.run(_serve(sys.argv[1], socket.socket(fileno=int(sys.argv[2]))))

@@ -21,10 +21,11 @@ def build(world: World | None = None, **shape: Any) -> Tables:
 
 
 def plain() -> Tables:
-    """Return the run of the world in which all numbers are the usual ones.
+    """Return the run of `World()`, which changes no number and no verdict.
 
-    Tests share this run, and results about it are cached. A test with other claims or numbers must
-    use `replace(plain())`, which is another object, so that no cached result is used.
+    Tests share this run, and results about it are cached for the object that this function returns.
+    A test with other claims or numbers must use the copy `replace(plain())`, so that it does not
+    get a cached result.
     """
     return tables_of("published")
 

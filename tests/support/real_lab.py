@@ -166,7 +166,7 @@ def ended(
 ) -> subprocess.CompletedProcess[str]:
     """Wait until a started command ends; return its exit code and output.
 
-    It must end without a traceback, and with exit code `code` if this is given.
+    The command must end without a traceback. If `code` is given, it must end with this exit code.
     """
     try:
         out, err = runner.communicate(timeout=280)
@@ -187,7 +187,7 @@ def bench(
 
 
 def load(workload: str, **settings: object) -> dict[str, object]:
-    """Return a load of a campaign. Unless `settings` say otherwise, its warm-up is short."""
+    """Return a load of a campaign. Its warm-up lasts 0.2 s, unless `settings` have a `warmup_s`."""
     return {"workload": workload, "warmup_s": 0.2, **settings}
 
 
@@ -314,9 +314,8 @@ def is_quiet(trials: pd.DataFrame) -> pd.Series:
 def undisturbed(trials: pd.DataFrame) -> pd.Series:
     """Return a mask of the trials that lost less than 5 % of the CPUs' time to the hypervisor.
 
-    Assert that there is at least one such trial. The other trials may have any verdict, because the
-    server or the generator may have been busy nevertheless. But if the verdict of such a trial is
-    `inconclusive`, assert that the hypervisor is its reason.
+    Assert that there is at least one such trial. Each other trial may have any verdict. If its
+    verdict is `inconclusive`, assert that the hypervisor is the reason.
     """
     quiet = is_quiet(trials)
     assert quiet.any(), (

@@ -1,8 +1,7 @@
 """A small run folder with all loads about which numbers were published.
 
-Each number is a known number times random noise. A world defines which numbers are also multiplied
-by a factor, and which verdicts the trials have. This is the only difference between a world in
-which a published claim holds and a world in which the claim does not hold.
+Each number is a known number times random noise. A world changes some numbers and verdicts, so that
+a published claim holds in one world, and does not hold in another.
 """
 
 import math
@@ -47,7 +46,7 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class World:
-    """The ways in which a synthetic run (a world) differs from the usual synthetic run.
+    """The changes of a synthetic run's numbers and verdicts. `World()` changes nothing.
 
     A number of a trial is multiplied by its factors in `factors`, or replaced by its value in
     `values`. The keys of both are tuples (server, load, column). `verdicts` has the verdicts of
@@ -69,10 +68,10 @@ class World:
     first_second: Mapping[str, float] = field(default_factory=dict)
     """For some servers, a factor for the response times in the first second of a ramp."""
     unsteady: Mapping[str, float] = field(default_factory=dict)
-    """For some servers, a number by which response times and CPU use vary more within a ramp.
+    """For some servers, how much more the response times and the CPU use vary within a ramp.
 
-    The number is added to the standard deviation of these values' logarithms, which is usually
-    0.02.
+    The number is added to the standard deviation of their logarithms, which is 0.02 for the other
+    servers.
     """
     miscounted: tuple[str, ...] = ()
     """Servers whose own count of requests is too low."""

@@ -197,7 +197,7 @@ def add_closed(maker: Maker, folder: Path, server: str, block: int) -> None:
 def probe_ms(server: str) -> float:
     """Return the median of the probe's response times during a closed load, in ms.
 
-    For gin, this median differs more from the generator's median than for the other servers.
+    The median of gin is half the median of each other server.
     """
     return PROBE_MS * (0.5 if server == "gin" else 1.0)
 

@@ -178,7 +178,8 @@ def latencies(median_ms: float, count: int) -> np.ndarray:
 def histogram(values_ms: np.ndarray, trial_id: str, second: np.ndarray | None) -> pd.DataFrame:
     """Count latencies in logarithmic buckets; return the counts as rows of the table `latency`.
 
-    If `second` has the second of each latency, each second of the load is counted separately.
+    `second` contains the second of the load in which each latency was measured. If `second` is
+    given, each second is counted separately.
     """
     bucket = np.maximum(0, np.floor(np.log(values_ms * 1000) / np.log(1.01))).astype(np.int64)
     key = bucket if second is None else second * 100_000 + bucket

@@ -35,7 +35,7 @@ SERVER_CPU = str(CPUS[0])
 GENERATOR_CPU = str(CPUS[-1])
 CONNECTIONS = 4
 WAKE_MS = 0.1
-"""Two medians may differ by this time, in ms.
+"""The medians of the lab and of an unchanged k6 may differ by this time, in ms.
 
 An idle CPU of a virtual machine takes at least this time to wake. So if a request costs 0.05 ms,
 the median response time is 0.15 to 0.2 ms, depending on how often the server's CPU sleeps. An
@@ -46,8 +46,8 @@ difference is unknown.
 SURE = 0.999
 """Confidence level of an interval.
 
-A run of these tests computes a dozen intervals. At this level, an interval misses the truth by
-chance in only 1 of 100 runs.
+A run of these tests computes a dozen intervals. At this level, one of them misses the truth by
+chance in about 1 of 100 runs.
 """
 
 
@@ -218,7 +218,7 @@ RATIO = 2.0
 
 
 def known(found: Ratio, truth):
-    """Return whether the interval of a ratio, at the confidence level SURE, contains the truth."""
+    """Return whether the truth is in the ratio's interval (level SURE), or within 0.5 % of it."""
     wide = stdtrit(found.degrees, (1 + SURE) / 2) * found.standard_error
     return abs(math.log(found.ratio / truth)) <= max(wide, 0.005)
 
@@ -227,10 +227,10 @@ def known(found: Ratio, truth):
 def test_a_ratio_of_costs_of_2_comes_back_on_a_quota(root, pair):
     """A server that burns half the CPU time per request answers twice as many requests.
 
-    The lab measures the server's CPU time in two ways, which must agree to 1 %: the sampler sees it
-    within the slices, and the lab reads it from /proc before and after each slice. But /proc also
-    counts the last request, on which the server still works after the end of a slice. So if a
-    request takes tens of milliseconds, the slices are longer, so that this request matters less.
+    The lab measures the server's CPU time in two ways, which must agree to 1 %: by the sampler
+    within the slices, and from /proc before and after each slice. The time from /proc also includes
+    the last request, on which the server still works after the end of a slice. If a request takes
+    tens of milliseconds, the slices are longer, so that this request matters less.
     """
     costs_ms = dict(zip(("cheap", "dear"), PAIRS_MS[pair], strict=True))
     loads = campaign(

@@ -136,8 +136,8 @@ def test_the_mode_is_what_the_server_made_of_it(root, most, mode, iterations, co
         connections <= opened <= connections + 10 * (most == 10)
     )  # the last connection of each of the ten users may have fewer than ten requests
     assert (row["mode"], row["opened_pct"]) == (mode, pytest.approx(100 * opened / iterations))
-    # The server also closes the probe's connections after `most` requests, and its list shows how
-    # many it closed. After such a closing, the probe opens a new connection for its next request,
+    # The server also closes the probe's connections after `most` requests, and the answer of /seen
+    # shows how many. After such a closing, the probe opens a new connection for its next request,
     # unless it has a second connection that is idle, or sends no further request. The probe's first
     # request opens a connection, too.
     closed = sum(count == most for count in found.by_connection_of_probe.values())

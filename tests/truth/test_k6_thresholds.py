@@ -103,7 +103,7 @@ def recorded(request, base, tmp_path_factory):
     ):
         (folder / "script.js").write_text(script)
         ended = call([k6, "run", "-q", "-e", f"BASE={base}", *outputs, "script.js"])
-        assert ended.returncode == 99, ended.stderr  # some thresholds are broken
+        assert ended.returncode == 99, ended.stderr  # k6 reports broken thresholds
     return folder
 
 

@@ -68,7 +68,7 @@ def test_tables_of_profiles_are_made_anew(run):
 
 
 def test_a_slice_counts_the_probe_s_requests_within_the_load_only(run):
-    """A slice must count only requests that the probe sends during the load: at most 40 per second.
+    """Of the probe's requests, a slice counts only those during the load: at most 40 per second.
 
     The probe also sends requests before and after the load, while perf starts and ends.
     """
@@ -101,11 +101,10 @@ def test_few_functions_have_no_known_name(run):
 
 @pytest.mark.parametrize("name", BURNS_US)
 def test_each_request_is_received_and_sent_once(run, name):
-    """For each request, the server must make one system call to receive the request, and one to
-    send the answer.
+    """For each request, the server makes one system call to receive it, and one to answer it.
 
-    The burn makes further system calls, which read the thread's clock. perf counts these by name,
-    too.
+    The burn makes further system calls, which read the thread's clock. perf also counts them by
+    name.
     """
     events = run.counters.query("server == @name").set_index("event")["per_request"]
     assert events["syscalls:sys_enter_recvfrom"] == pytest.approx(1, abs=0.2)

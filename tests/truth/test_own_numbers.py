@@ -101,10 +101,9 @@ def test_the_first_byte_stands_beside_the_last(root):
 
 @pytest.mark.long
 def test_a_load_that_closes_connections_has_no_second_witness(root):
-    """If users open a connection for each request, their response times are not compared with the
-    probe's.
+    """If each request opens a connection, k6's times are not compared with the probe's.
 
-    These users wait for each connection, but the probe keeps its connection.
+    The users wait until each connection is open, but the probe keeps its connection.
     """
     with tiny(0) as server:
         made = run(root, "--vus", "60", "--iterations", "1500", "--close", url=server.url)

@@ -177,8 +177,8 @@ class Stranger(BaseHTTPRequestHandler):
 def test_port_in_use_is_no_proof_of_readiness(tmp_path):
     """If another program answers on the server's port, the server does not count as ready.
 
-    The other program does not know the nonce that the lab has given to the server. By this, the lab
-    recognizes the other program.
+    The lab recognizes the other program, because this program does not know the nonce that the lab
+    has given to the server.
     """
     with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as stranger:
         threading.Thread(target=stranger.serve_forever, daemon=True).start()
@@ -251,7 +251,7 @@ def test_a_ramp_is_offered_as_asked(inserts):
     trials, throughput = inserts
     ramps = trials[trials["workload"] == "devices-insert-ramp"]
     assert ramps["load_model"].tolist() == ["open", "open"]
-    # The steps have 100, 200 and 300 requests; each step may have one request more or less.
+    # The steps offer 100, 200 and 300 requests: 600 in all, with a tolerance of 4.
     assert (ramps["requests"] + ramps["dropped"]).between(596, 604).all()
     by_second = throughput.groupby(["trial_id", throughput["t_s"].astype(int)])["requests"].sum()
     for trial_id in ramps.index[ramps["dropped"] == 0]:

@@ -190,7 +190,7 @@ RATIOS = campaign(
 SURE = 0.9995
 """Confidence level of an interval.
 
-A run of these tests computes twelve intervals. At this level, an interval misses the truth by
+A run of these tests computes twelve intervals. At this level, one of them misses the truth by
 chance in less than 1 of 100 runs.
 """
 

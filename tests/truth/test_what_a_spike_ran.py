@@ -65,7 +65,8 @@ def test_each_burst_is_a_spike_that_names_its_function(found):
 def test_the_bursts_take_what_the_sampler_saw(found):
     """The CPU time of each burst in the profile agrees with the CPU time that the sampler measured.
 
-    If other programs take a part of a burst's CPU time, this part is missing in both.
+    If other programs take a part of a burst's CPU time, this part is missing in both
+    measurements.
     """
     for each in found.named:
         assert each.function.more_ms == pytest.approx(each.spike.excess_ms, rel=0.25, abs=10)

@@ -1,5 +1,6 @@
-"""Tests of the verdict, which says what limited a trial: from known evidence, the right limit and
-reason must follow.
+"""Tests of the verdict, which says what limited a trial.
+
+From known evidence, the right limit and reason must follow.
 """
 
 from dataclasses import replace
@@ -255,7 +256,7 @@ VERDICTS = [
     ),
     (evidence(waits=(Wait("p50", 0.4, 0.39),)), "inconclusive", "neither side was busy"),
     (evidence(waits=(Wait("p50", 12.0, 7.0),)), "inconclusive", "neither side was busy"),
-    # Trials whose evidence is the waiting times that generator and probe, two witnesses, measured
+    # Trials whose evidence is the waiting times, which generator and probe both measured
     (
         evidence(offered_rps=200.0, waits=LONGER),
         "inconclusive",
@@ -499,7 +500,7 @@ def test_each_rule_decides_some_evidence():
 
 
 def stored_row(given):
-    """Return the row of a trial with this evidence, as pandas reads it from trials.parquet."""
+    """Return the row that pandas would read from trials.parquet for the evidence `given`."""
     verdict = judge(given)
     record = {
         "order": 1,

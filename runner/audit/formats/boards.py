@@ -73,10 +73,9 @@ def techempower(data: JsonObject, _source: str) -> Iterator[Row]:
 def arena_rows(data: Any, path: str = "") -> Iterator[JsonObject]:
     """Yield the rows of a file of HttpArena.
 
-    A file of HttpArena has one of three forms: a list of rows, an object with the results of one
-    framework, or an object with several tests. `path` says where in the file `data` is: the keys
-    that lead to `data`, separated by slashes. If a row does not name its test, the row's path
-    becomes the name of the test.
+    A file of HttpArena is a list of rows, an object with the results of one framework, or an object
+    with several tests. `path` contains the keys that lead to `data` in the file, separated by
+    slashes. If a row does not name its test, the row's path becomes the name of the test.
     """
     if isinstance(data, dict) and "rps" in data:
         yield {"test": path, **data}
@@ -141,10 +140,10 @@ LABELS = {
     "http_errors": "errors",
 }
 IN_US = 20.0
-"""Number that shows the unit of the times in a file of web-frameworks.
+"""Median of all p50 above which the times in a file of web-frameworks are in microseconds.
 
-If the median of all p50 in the file is above this number, the file's times are in microseconds, as
-in older files. Otherwise the times are in seconds.
+Older files have times in microseconds. If the median is not above this number, the file's times are
+in seconds.
 """
 
 

@@ -41,7 +41,7 @@ def _reports(
     fits: Callable[[JsonObject], bool],
     rows: Callable[[JsonObject, str], Iterable[Row]],
 ) -> JsonFormat:
-    """Return the format of files with a report of a tool, or with a list of such reports."""
+    """Return the format of files that contain one report of a tool, or a list of its reports."""
 
     def all_fit(data: Any) -> bool:
         return all(fits(each) for each in json_reports.objects(data))

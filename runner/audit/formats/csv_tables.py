@@ -72,7 +72,7 @@ def header_of(text: str) -> list[str]:
 
 
 def is_csv(text: str) -> bool:
-    """Return True if a text may be a CSV: it is not JSON, and its first line has several names."""
+    """Return True if the first line of a text has several names, and the text is not JSON."""
     return len({*header_of(text)} - {""}) > 1 and not text.lstrip().startswith(("{", "["))
 
 
@@ -170,7 +170,7 @@ def unit_of(heading: str) -> str:
 
 
 def _with_unit(value: str | None, unit: str) -> str | None:
-    """Return a value with a unit. If the value is a number without a unit, append `unit`."""
+    """Append `unit` to a value that ends with a digit. Return any other value unchanged."""
     return f"{value.strip()}{unit}" if value and value.strip()[-1:].isdigit() else value
 
 

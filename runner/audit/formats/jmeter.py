@@ -1,7 +1,7 @@
 """Read the results that JMeter writes as CSV (JTL), with a line for each request.
 
-The number of requests is not limited: the memory needed depends only on the number of different
-labels and times.
+A file may have any number of requests, because the memory that reading needs depends only on the
+number of different labels and times.
 """
 
 import csv
@@ -17,14 +17,14 @@ from runner.model import LabError
 
 NEEDED = ("timeStamp", "elapsed", "label", "success")
 EXACT_MS = 2**16
-"""Response times below this number of ms are counted without being rounded."""
+"""Response times below this number of ms are not rounded before they are counted."""
 DIGITS = 13
 """Response times of EXACT_MS or more are rounded down to this number of binary digits.
 
 The error is at most 0.03 %.
 """
 MOST_COUNTERS = 2_000_000
-"""Highest number of counters of requests. This number of counters needs about 200 MB of memory.
+"""Highest number of counters for a file. So many counters need about 200 MB of memory.
 
 There is a counter for each label, and for each different response time of a label.
 """
@@ -66,7 +66,7 @@ class _Label:
         return self.longest_ms
 
     def row(self, name: str, source: str) -> Row:
-        """Return the row of this label. JMeter's times, and thus the quantiles, are whole ms."""
+        """Return the row of this label. Its quantiles are whole ms, because JMeter's times are."""
         duration_s = (self.last_ms - self.first_ms) / 1000
         is_timed = 0 < duration_s < math.inf
         return {
@@ -124,8 +124,8 @@ def _count(labels: dict[str, _Label], cells: dict[str, str]) -> int:
     """Count a request in `labels`, and return the number of new counters that the request needed.
 
     A new label needs a counter, and so does a new response time of a label. The caller adds up the
-    counters, because MOST_COUNTERS limits their number. If the request has no time in whole ms or
-    no column `success`, skip the request, and return 0.
+    returned numbers, because MOST_COUNTERS limits their sum. Skip a request that has no time in
+    whole ms or no column `success`, and return 0.
     """
     elapsed_ms = _whole(cells.get("elapsed", ""))
     if elapsed_ms is None or "success" not in cells:
@@ -161,14 +161,17 @@ def _counted_ms(time_ms: int) -> int:
 
 
 def _whole(text: str) -> int | None:
-    """Return a whole number that is not negative; None for anything else."""
+    """Return the whole number in a text, or None if the text is anything else.
+
+    Negative numbers, and numbers of more than LONGEST_NUMBER digits, are not accepted.
+    """
     digits = text.strip()
     is_number = digits.isascii() and digits.isdigit() and len(digits) <= LONGEST_NUMBER
     return int(digits) if is_number else None
 
 
 def _moment_ms(text: str) -> float:
-    """Return the time in a text, in ms since 1970; NaN if the text is no number and no date."""
+    """Return the time in a text, in ms since 1970, or NaN if the text is no number and no date."""
     known = _whole(text)
     if known is not None:
         return known

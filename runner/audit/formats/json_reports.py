@@ -1,4 +1,4 @@
-"""Read the JSON that load generators write: one row for each load."""
+"""Read the reports that load generators write as JSON."""
 
 import math
 import re
@@ -69,7 +69,7 @@ def oha(data: JsonObject, source: str) -> Iterator[Row]:
 
 
 def plus(*counts: float) -> float:
-    """Return the sum of the known counts; NaN if all are unknown (NaN)."""
+    """Return the sum of the counts that are not NaN, or NaN if all counts are NaN."""
     known = [each for each in counts if not math.isnan(each)]
     return sum(known) if known else math.nan
 
@@ -156,7 +156,7 @@ def fortio(data: JsonObject, source: str) -> Iterator[Row]:
     """Yield the row of fortio's JSON (`-json FILE`), whose times are seconds.
 
     fortio interpolates percentiles within the buckets of a histogram. So the error of a percentile
-    may be as large as a bucket is wide: 1 ms or more with fortio's default options.
+    may be as large as the width of a bucket, which is 1 ms or more with fortio's default options.
     """
     histogram = dict_of(data.get("DurationHistogram"))
     every_bucket = dicts_of(histogram.get("Data"))
@@ -237,7 +237,7 @@ def nighthawk(data: JsonObject, source: str) -> Iterator[Row]:
 REACHED = 0.95
 """A load of Nighthawk counts as open if its rate is at least this share of the offered rate.
 
-Then the offered rate limited the load, even if Nighthawk calls the load closed.
+Even if Nighthawk calls the load closed, the offered rate has then limited it.
 """
 NEAR = 0.001
 """A percentile of Nighthawk is used as one of our percentiles if the two differ by at most this.
@@ -278,8 +278,8 @@ def nearest_percentiles(latency: JsonObject) -> Row:
     """Return our columns of percentiles from Nighthawk's statistic of latencies.
 
     Nighthawk gives the percentiles at which its histogram has a step, such as 0.990625 instead of
-    0.99. So each of our columns gets the time of the nearest of Nighthawk's percentiles. If none
-    differs by at most NEAR, the column is left out.
+    0.99. So each of our columns gets the time of the nearest of Nighthawk's percentiles. If even
+    the nearest percentile differs by more than NEAR, the column is left out.
     """
     known = [
         (as_number(each.get("percentile")), each.get("duration"))
@@ -299,7 +299,8 @@ def closed_by_ghz(failures: Mapping[str, Any]) -> float:
 
     `failures` are ghz's counts of errors, by message. At the end of the load, ghz closes its
     connections while requests are under way, and counts these requests as Unavailable or Canceled.
-    If instead the server closes a connection, the error has another message.
+    The message of such an error contains CLOSED. If the server closes a connection, the message is
+    different.
     """
     return plus(0.0, sum_of(failures, [why for why in failures if CLOSED in why]))
 
@@ -374,7 +375,7 @@ def gatling(data: JsonObject, source: str) -> Iterator[Row]:
 
 
 def _gatling_requests(data: JsonObject, level: int) -> Iterator[JsonObject]:
-    """Yield the statistics of each kind of request, also of the kinds within groups."""
+    """Yield the statistics of each kind of request, including the kinds inside groups."""
     if level > 8:
         return
     for each in dict_of(data.get("contents")).values():
@@ -411,9 +412,9 @@ def _gatling_row(stats: JsonObject, source: str) -> Row:
 CRANK_TOOLS = ("wrk", "bombardier", "h2load", "http")
 """Load generators of crank. Their names are the prefixes of the names of crank's results.
 
-`http` is a prefix that several load generators share. A job may have results under the prefix
-`http` and also under the load generator's own prefix. `http` comes last, so that the results under
-the load generator's own prefix are preferred.
+Several load generators share the prefix `http`. A job may have results under `http` and also under
+the prefix of its own load generator. `http` is the last of the prefixes, because `_tool_of_crank`
+prefers the first one that it finds.
 """
 
 
@@ -451,21 +452,22 @@ def _results_of_crank(data: JsonObject) -> dict[str, JsonObject]:
 
 
 def _tool_of_crank(results: JsonObject) -> str | None:
-    """Return the load generator of a job of crank; None if the job sent no load."""
+    """Return the load generator of a job of crank, or None if the job sent no load."""
     return next((tool for tool in CRANK_TOOLS if f"{tool}/rps/mean" in results), None)
 
 
 def _crank_unit_ms(results: JsonObject, tool: str, metadata: list[JsonObject]) -> float:
     """Return the unit of the latencies in the results of a job of crank, in ms.
 
-    Only bombardier's latencies may have a unit other than milliseconds: older versions of crank
-    give them in microseconds. The first of these sources that exists shows the unit:
+    All latencies are in milliseconds, except that older versions of crank give bombardier's
+    latencies in microseconds. The first of these sources that exists shows the unit of bombardier's
+    latencies:
 
     1. The job's metadata describe the mean latency, with its unit.
     2. The results contain bombardier's own report, whose times are always in microseconds. If the
        report has the same mean as the results, the results are in microseconds, too.
-    3. Only newer versions of crank give percentiles. So if the results have percentiles, they are
-       in milliseconds. Otherwise they are in microseconds.
+    3. Only newer versions of crank give percentiles. So results with percentiles are in
+       milliseconds, and results without percentiles are in microseconds.
     """
     if tool != "bombardier":
         return 1.0

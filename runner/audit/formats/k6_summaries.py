@@ -19,8 +19,10 @@ from runner.audit.formats.values import (
 Metrics = Mapping[str, Mapping[str, Any]]
 """The values of each metric, under the names that `--summary-export` uses."""
 BUSY = 0.9
-"""If on average at least this share of the users had an iteration under way, the load counts as
-closed, because the users of a closed load are always busy.
+"""Smallest mean share of busy users at which a load counts as closed.
+
+A user is busy while an iteration of the user is under way. The users of a closed load are always
+busy.
 """
 _TREND = {"mean_ms": "avg", "min_ms": "min", "p50_ms": "med", "max_ms": "max"}
 _QUANTILES = {f"p{percent}_ms": f"p({percent})" for percent in PRINTED_QUANTILES[1:]}
@@ -29,9 +31,9 @@ _QUANTILES = {f"p{percent}_ms": f"p({percent})" for percent in PRINTED_QUANTILES
 def rows_of_metrics(metrics: Metrics, source: str, duration_s: float = math.nan) -> Iterator[Row]:
     """Yield the rows of a summary of k6: one for its requests, and one for its iterations.
 
-    If the summary has no iterations, yield only the row for the requests. Each user runs one
-    iteration at a time. So in the row for the iterations, the column `connections` has the number
-    of users.
+    If the summary has no iterations, yield only the row for the requests. In the row for the
+    iterations, the column `connections` has the number of users, because each user runs one
+    iteration at a time.
     """
     shared = {
         "test": source,
@@ -82,7 +84,7 @@ def load_model(metrics: Metrics) -> str:
 
 
 def _failed_checks_pct(metrics: Metrics) -> float:
-    """Return the share of the script's checks that failed, in percent; NaN without checks."""
+    """Return the share of the script's checks that failed, in percent, or NaN without checks."""
     passed = _number(metrics, "checks", "rate", "value")
     if math.isnan(passed):
         passed = _number(metrics, "checks_succeeded", "rate")
@@ -90,7 +92,7 @@ def _failed_checks_pct(metrics: Metrics) -> float:
 
 
 def _number(metrics: Metrics, metric: str, *names: str) -> float:
-    """Return the value under the first of `names` that the metric has; NaN if all are missing."""
+    """Return the value under the first of `names` that the metric has, or NaN if it has none."""
     values = metrics.get(metric, {})
     known = [as_number(values[name]) for name in names if name in values]
     return known[0] if known else math.nan
@@ -147,9 +149,9 @@ _RUNNING = re.compile(r"^running \(([\dhms.]{1,20})\)", re.M)
 def begins_of_text(text: str) -> Iterator[int]:
     """Yield the offsets at which the summaries in a text begin.
 
-    Each summary has a line of `http_reqs`, and begins with the first line of the unbroken block
-    above this line. The block consists of empty lines, indented lines, and lines that begin with a
-    mark or a word that k6 prints.
+    To find the beginning of a summary, go up from its line of `http_reqs` as long as k6 may have
+    printed the lines. These are empty lines, indented lines, and lines that begin with a mark or a
+    word of k6.
     """
     for match in _REQUESTS.finditer(text):
         begin = text.rfind("\n", 0, match.start() + 1) + 1

@@ -1,4 +1,4 @@
-"""Read the reports that load generators print; each report in a text becomes a row.
+"""Read the reports that load generators print as text.
 
 A text may contain several reports, of one or several tools, and other text between them.
 """
@@ -40,7 +40,7 @@ class Tool:
     begins: Begins
     """Function that returns the offsets at which the tool's reports begin in a text."""
     rows: Callable[[str, str], Iterator[Row]]
-    """Function that reads one report; its second argument is the name of the source."""
+    """Function that returns the rows of one report, from its text and the name of the source."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ MARGIN = r"^[ \t>]{0,16}"
 def at(*lines: str) -> Begins:
     """Return a function that finds where reports begin.
 
-    `lines` are patterns of lines that a report contains once each, in this order. But people may
-    leave out the first lines of a report, so a report can begin with any of these lines. To find
-    the reports, each line that matches a pattern is compared with the matching line before it. If
-    the pattern of the later line also comes later in `lines`, both lines belong to the same report.
-    Otherwise the later line begins another report.
+    `lines` are patterns of lines that a report contains once each, in this order. People may leave
+    out the first lines of a report, so a report can begin with any of these lines. Each line that
+    matches a pattern is compared with the matching line before it. The two lines belong to the same
+    report if their patterns are in the same order in `lines`. If the patterns are equal or in
+    reverse order, the later line begins a new report.
     """
     compiled = [re.compile(MARGIN + line, re.M) for line in lines]
 
@@ -82,7 +82,7 @@ def at(*lines: str) -> Begins:
 
 
 def rows_of_reports(text: str, source: str, tools: Sequence[Tool]) -> list[Row]:
-    """Return the rows of all reports in a text; an empty list if there is no report.
+    """Return the rows of all reports in a text, or an empty list if there is no report.
 
     A single report is named after its file. If there are several reports, each is named after the
     heading above it. A report without a heading is named after the address that was loaded.
@@ -117,7 +117,7 @@ def _without_margin(text: str) -> str:
 
 
 def _reports(text: str, tools: Sequence[Tool]) -> list[_Report]:
-    """Return the reports in a text in their order; each ends where the next report begins."""
+    """Return the reports in a text in their order. Each ends where the next report begins."""
     begins = sorted(
         (begin, number) for number, tool in enumerate(tools) for begin in tool.begins(text)
     )
@@ -135,7 +135,7 @@ ADDRESS = re.compile(r"https?://[^\s\"'`<>)]{1,120}")
 
 
 def _names(text: str, reports: Sequence[_Report]) -> list[str]:
-    """Return a name for each report; reports with equal names also get a number."""
+    """Return a name for each report. Add a number to names that several reports share."""
     names = []
     before = 0
     for number, report in enumerate(reports, start=1):
@@ -157,7 +157,7 @@ def _names(text: str, reports: Sequence[_Report]) -> list[str]:
 
 
 def _first(pattern: str, text: str) -> str | None:
-    """Return the first group of a pattern's first match in a text; None if nothing matches."""
+    """Return the first group of a pattern's first match in a text, or None without a match."""
     found = re.search(pattern, text, re.M)
     return None if found is None else found[1]
 
@@ -195,7 +195,7 @@ def _quantiles(text: str, unit: str = "") -> Row:
 def _in_table(text: str, heading: str, label: str) -> dict[str, str]:
     """Return the values in a row of a printed table, by the names of the columns.
 
-    The pattern `heading` matches the line with the names of the columns; the pattern's first group
+    The pattern `heading` matches the line with the names of the columns, and its first group
     contains these names. The pattern `label` matches the name of the row.
     """
     names = _first(heading, text)
@@ -225,7 +225,7 @@ WRK = {
 WRK_COLUMNS = {"Avg": "mean_ms", "Stdev": "stdev_ms", "Max": "max_ms", "99%": "p99_ms"}
 """Our columns, by the names of the columns in wrk's statistics.
 
-wrk2 prints the column `99%` instead of `Max`.
+In place of the column `Max` of wrk, wrk2 prints the column `99%`.
 """
 WRK2 = re.compile(r"Thread calibration|HdrHistogram")
 """Pattern of two texts that wrk2 prints, but wrk does not.
@@ -281,7 +281,7 @@ BY_ERROR = re.compile(r"^\s+\[(\d{1,18})\]\s+(?!\d{1,18} res)(\S.{0,200})$", re.
 
 
 def _with_summary(text: str, source: str, tool: str) -> Row:
-    """Return those columns of the row that hey, oha and ghz print in the same way."""
+    """Return those columns of a report's row that hey, oha and ghz print in the same way."""
     codes: dict[str, float] = {}
     for code, count in BY_STATUS.findall(text):
         codes[code] = codes.get(code, 0.0) + as_number(count)
@@ -500,10 +500,12 @@ def h2load(text: str, source: str) -> Iterator[Row]:
     """Yield the row of the output of h2load.
 
     A connection may have several requests under way (by HTTP/2 or by pipelining), but h2load does
-    not print how many. So the number of concurrent requests is unknown. The time in h2load's line
-    `finished in` includes a warm-up, but the number of requests does not. So the duration of the
-    load is the main duration that h2load announces, if it announces one. If the end of the report
-    is missing, the number of requests is unknown.
+    not print how many. So the number of concurrent requests is unknown.
+
+    If h2load announces a main duration, this is the duration of the load. The time in h2load's line
+    `finished in` then includes a warm-up, whose requests are not counted. Without a main duration,
+    the time in this line is the duration. If the end of the report is missing, the number of
+    requests is unknown.
     """
     columns = _in_table(text, r"^\s{10,40}(min\s.{0,120})$", r"(?:time for )?request\s*:")
     counts = re.search(H2LOAD_COUNTS, text, re.M)

@@ -33,16 +33,16 @@ NUMBERS = (
     *("failed_checks_pct",),
     *("bytes_per_s", "answer_bytes"),
 )
-"""Numeric columns of an audited table; an unknown number is NaN.
+"""Numeric columns of an audited table. An unknown number is NaN.
 
 - `depth` is the number of requests under way per connection.
 - `connections` is the number of connections that were opened. `unmade` is the number of connections
   that could not be opened.
-- `requests` counts all requests that ended, even with an error. `errors` counts the requests
-  without the expected answer, whatever the tool calls them. `errors_beside` counts those errors
-  that the tool does not count among its requests, such as broken connections. `unfinished` counts
-  the requests that the tool itself cut off at the end of the load. `requests` includes these
-  requests.
+- `requests` is the number of all requests that ended, even with an error. `errors` is the number
+  of requests without the expected answer, whatever the tool calls them. `errors_beside` is the
+  number of those errors that `requests` does not include, such as broken connections. `unfinished`
+  is the number of requests that the tool itself cut off at the end of the load. `requests` includes
+  the unfinished requests.
 - `failed_checks_pct` is the share of a script's checks that failed.
 - `cycle_ms` is connections / rate, for tools that print this number (ab's mean time per request).
 - `duration_slack_s` is the highest rounding error of a printed duration.
@@ -55,9 +55,9 @@ Two columns of texts need an explanation, too:
 
 - `load_model` is `closed` or `open`. It is `closed or limited` if the tool can limit the rate of a
   closed load, but the report does not say whether the rate was limited. It is empty if the file
-  does not state the load model; then the checks treat the load as closed. It is `unknown` if
-  connections may have been idle on purpose, for example while users paused. Then the checks do not
-  object to idle connections.
+  does not state the load model. The checks treat such a load as closed. It is `unknown` if
+  connections may have been idle on purpose, for example while users paused. The checks do not
+  object to idle connections of such a load.
 - `missing` names the columns whose value was a placeholder for "unknown", such as -1.
 """
 PRINTED_QUANTILES = (50, 90, 95, 99)
@@ -108,17 +108,17 @@ UNITS = {
     "requests": COUNTS,
     "errors": COUNTS,
 }
-"""Units of the values in a column, with their factors, by the end of the column's name."""
+"""For each end of a column's name, the possible units of the column, with their factors."""
 MEASURE = re.compile(r"\s*(-?\d[\d.,]{0,30}(?:[eE][+-]?\d{1,3})?)\s*([A-Za-zµμ%]{0,6})(?:/s)?\s*")
 THOUSANDS = re.compile(r"\d{3}(?!\d).*")
-"""Pattern of the text after a comma that separates thousands: it begins with just three digits."""
+"""Pattern of the text after a comma that separates thousands: exactly three digits come first."""
 GO_DURATION = re.compile(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:([\d.]{1,20})s)?")
 
 
 def as_number(value: Any) -> float:
-    """Return a number, or the number in a text such as `1,234.5`; NaN for any other value.
+    """Return a number, or the number in a text such as `1,234.5`.
 
-    NaN is also returned for infinity and for truth values.
+    Return NaN for any other value, for infinity, and for True and False.
     """
     if isinstance(value, bool) or value is None:
         return math.nan
@@ -147,7 +147,7 @@ def _with_point(digits: str) -> str:
 def value_of(column: str, value: Any) -> float:
     """Convert a value in a file, such as `1.71ms` or `12 %`, to a number in the column's unit.
 
-    Return NaN if the value is no number, or has a unit that the column cannot have.
+    Return NaN if the value is not a number, or has a unit that the column cannot have.
     """
     units = next((units for end, units in UNITS.items() if column.endswith(end)), None)
     if units is None or not isinstance(value, str):
@@ -174,7 +174,7 @@ def half_a_digit(column: str, value: Any) -> float:
 
 
 def duration_ms(text: str) -> float:
-    """Return a duration as Go writes it, such as `1m30.5s`, in ms; NaN for any other text."""
+    """Return in ms a duration that Go has written, such as `1m30.5s`, or NaN for other texts."""
     found = GO_DURATION.fullmatch(text.strip()[:64])
     if found is None or not any(found.groups()):
         return math.nan
@@ -183,7 +183,7 @@ def duration_ms(text: str) -> float:
 
 
 def sum_of(row: Mapping[str, Any], names: Iterable[str]) -> float:
-    """Return the sum of the known values that `row` has under `names`; NaN if no value is known.
+    """Return the sum of the known values of `row` under `names`, or NaN if no value is known.
 
     A value that is negative or not a number counts as unknown.
     """
@@ -202,12 +202,12 @@ def dict_of(value: Any) -> JsonObject:
 
 
 def dicts_of(value: Any) -> list[JsonObject]:
-    """Return the objects in a list; an empty list if `value` is not a list."""
+    """Return the objects in a list, or an empty list if `value` is not a list."""
     return [each for each in list_of(value) if isinstance(each, dict)]
 
 
 def counted(by_code: Mapping[str, Any]) -> float:
-    """Return the number of all answers, from their counts by status code; NaN without counts."""
+    """Return the sum of the counts of answers by status code, or NaN if there are no counts."""
     return sum_of(by_code, by_code)
 
 

@@ -42,15 +42,15 @@ class CpuFile:
 
     path: Path
     columns: Mapping[str, str] | None = None
-    """The columns of a CSV that `--map` names; None if the file has one of the FORMATS.
+    """The names of columns that `--map` gives, if the file is a CSV of an unknown format.
 
     Each key is the lab's name of a column, such as `cpu`, and the value is the name of this column
-    in the CSV.
+    in the CSV. None if the file has one of the FORMATS.
     """
     server: str | None = None
     """Name of the server's process or container in the file.
 
-    The name may be None if the file has samples of only one process or container.
+    None if the user gave no name. This is allowed only if the file has a single series of samples.
     """
 
 

@@ -70,7 +70,7 @@ def _series(samples: Iterator[Sample], every_s: float) -> list[Series]:
     """Return a series for each container that the samples name.
 
     If no sample has a time, the samples of a container are assumed to be `every_s` seconds apart.
-    If only some samples have a time, the other samples are left out.
+    If only some samples have a time, the samples without a time are left out.
     """
     found = list(samples)
     if any(each.time.clock != "none" for each in found):
@@ -127,9 +127,10 @@ def _of_csv(text: str) -> Iterator[Sample]:
 
 
 def _time(texts: list[str]) -> Time:
-    """Return the time in the first of the texts that is a date or a time since the epoch.
+    """Return the first time in the texts that is a date or a time since the epoch.
 
-    If there is no such text, return a time whose clock is `none`.
+    Numbers that count from the start of a tool are ignored. If no text has a time, return a time
+    whose clock is `none`.
     """
     times = (time_of(each) for each in texts)
     dated = (each for each in times if each is not None and each.clock != "relative")

@@ -14,7 +14,7 @@ _DAY_S = 86_400
 
 
 def read_pidstat(text: str) -> list[Series]:
-    """Return a series for each process; no series if the text has another format.
+    """Return a series for each process, or no series if the text has another format.
 
     pidstat writes the date only in its first line, and a time of day in each further line. The time
     zone is unknown. With the option `-H`, pidstat writes seconds since the epoch instead of a time
@@ -40,7 +40,7 @@ def _samples(text: str) -> Iterator[Sample]:
 
 
 def _sample(line: str, columns: list[str], date_s: float, last_s: float) -> Sample | None:
-    """Return the sample in a line; None if the line has no sample.
+    """Return the sample in a line, or None if the line has no sample.
 
     `date_s` is the start of the date in pidstat's first line, and `last_s` is the time of the
     previous sample. If the line's time of day is more than 12 hours before the previous sample, the

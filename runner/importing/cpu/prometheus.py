@@ -18,16 +18,16 @@ _IN_CORES = (
 
 
 def read_prometheus(text: str) -> list[Series]:
-    """Return the series about CPU use in the answer; no series if the text has another format.
+    """Return the series about CPU use in the answer, or no series if the text has another format.
 
     Each series in the answer may have the name of a metric, which shows what the series contains:
 
     - If the name ends in `_seconds_total`, the values are a counter of CPU seconds.
-    - If the name ends in `_bytes`, the values are memory in bytes. This memory is returned with the
-      series about CPU use that has the same labels. If the answer has only one series of memory,
-      this memory is also returned with series that have other labels.
-    - In all other cases, the values are numbers of CPUs in use. For example, the result of `rate()`
-      has no metric's name.
+    - If the name ends in `_bytes`, the values are memory in bytes. This memory becomes the memory
+      of the series about CPU use that has the same labels. If the answer has only one series of
+      memory, this memory becomes that of all series about CPU use.
+    - If the name ends in neither, or is missing, the values are numbers of CPUs in use. For
+      example, the result of `rate()` has no name of a metric.
 
     Raise LabError if a value of CPU use is not finite, or if a number of CPUs is negative.
     """
@@ -59,9 +59,9 @@ class _Result:
         """Return the samples of CPU use in this series, together with the memory use.
 
         `memory` contains all series of memory use in the answer. The memory use is taken from the
-        series in `memory` with the same labels as this series. If `memory` has no series with these
-        labels, but contains only one series, the memory use is taken from that series. In all other
-        cases the memory use is unknown (NaN).
+        series in `memory` that has the labels of this CPU series. If no series has these labels,
+        but `memory` contains a single series, the memory use is taken from this single series. In
+        all other cases the memory use is unknown (NaN).
         """
         rss = np.full(len(self.at_s), math.nan)
         same = [each for each in memory if each.labels == self.labels] or memory
@@ -74,8 +74,8 @@ class _Result:
             )
         if self.metric.endswith(_COUNTER):
             steps = np.diff(self.values, prepend=self.values[:1])
-            # After a restart of the server, the counter begins at 0 again, so the step is negative.
-            # Then the value itself is the CPU time that was used since the restart.
+            # After a restart of the server, the counter begins at 0, so the step is negative. The
+            # CPU time that was used since the restart is then the value of the counter itself.
             used_s = np.cumsum(np.where(steps < 0, self.values, steps))
             return Series(names, "wall", self.at_s, used_s, rss)
         times = [Time(float(at_s), "wall") for at_s in self.at_s]

@@ -8,7 +8,7 @@ _HEAD = "# Elapsed time"
 
 
 def read_psrecord(text: str) -> list[Series]:
-    """Return the series of the process; no series if the text has another format.
+    """Return the series of the process, or no series if the text has another format.
 
     A row has the seconds since psrecord began, the CPU use in percent of one core, and the resident
     memory in MiB.

@@ -24,9 +24,9 @@ Clock = Literal["wall", "local", "relative", "none"]
 - `none`: nothing, because the tool wrote no times.
 """
 EPOCH_S = 1e8
-"""If a time in a file is a number of at least EPOCH_S, it counts from the epoch.
+"""A time in a file that is a number of at least EPOCH_S counts from the epoch.
 
-If it is a lower number, it counts from the moment when the tool began.
+A lower number counts from the moment when the tool began.
 """
 _UNITS_PER_S = {13: 1e3, 16: 1e6, 19: 1e9}
 """Units of a time since the epoch, in units per second, by the number of the time's digits.
@@ -110,9 +110,9 @@ def series_of_percents(
 
 
 def time_of(text: str) -> Time | None:
-    """Return the time in a text; None if the text is not a time.
+    """Return the time in a text, which is a number, or a date with a time of day in ISO 8601.
 
-    The time may be a number, or a date with a time in ISO 8601, with or without a time zone.
+    The date may have a time zone. Return None if the text is not a time.
     """
     text = text.strip().strip("[]")
     try:
@@ -137,9 +137,10 @@ def _iso_time(text: str) -> Time | None:
 
 
 def bytes_of(text: str) -> float:
-    """Return the size in a text, in bytes; NaN if the text is not a size.
+    """Return the size in a text, in bytes.
 
-    Examples are `50.1MiB`, `1024`, and `50.1MiB / 7.6GiB`, where only the first size counts.
+    Examples of a text are `50.1MiB`, `1024`, and `50.1MiB / 7.6GiB`. Of two sizes, the first size
+    is returned. Return NaN if the text is not a size.
     """
     found = _SIZE.fullmatch(text.partition("/")[0].strip())
     try:
@@ -159,9 +160,9 @@ def percent_of(text: str) -> float:
 def chosen(series: Sequence[Series], wanted: str | None) -> Series:
     """Return the series of the server, from all series in a file.
 
-    This is the series named `wanted`, or the sum of all series with this name. If `wanted` is None,
-    it is the only series in the file. Raise LabError if no series has the name, or if `wanted` is
-    None and there are several series.
+    If `wanted` is None, the file must have only one series, which is returned. If `wanted` is a
+    name, return the series with this name, or the sum of the series if several have this name.
+    Raise LabError if no series has the name, or if `wanted` is None and there are several series.
     """
     found = [each for each in series if wanted is None or wanted in each.names]
     if len(found) == 1:
@@ -180,7 +181,7 @@ def chosen(series: Sequence[Series], wanted: str | None) -> Series:
 def _sum(series: Sequence[Series], name: str) -> Series:
     """Return the sum of several series, with a row for each time at which any series has a sample.
 
-    If a series has no sample at this time, its values are interpolated.
+    If a series has no sample at the time of a row, the values of the series are interpolated.
     """
     at_s = np.unique(np.concatenate([each.at_s for each in series]))
     cpu_s = [np.interp(at_s, each.at_s, each.cpu_s) for each in series]

@@ -21,7 +21,10 @@ KEYS = ("time", "cpu", "memory", "name")
 
 
 def columns_of(text: str) -> dict[str, str]:
-    """Return the columns that a value of `--map` names; raise LabError if the value is invalid."""
+    """Return the columns that a value of `--map` names, by key: `time`, `cpu`, `memory`, `name`.
+
+    Raise LabError if the value is invalid.
+    """
     pairs = dict(each.partition("=")[::2] for each in text.split(","))
     if not {"time", "cpu"} <= set(pairs) <= set(KEYS) or not all(pairs.values()):
         raise LabError(

@@ -1,1 +1,1 @@
-"""The load generators: one module each, and their common interface."""
+"""The load generators: one module for each, and the types that all of them share."""

@@ -63,10 +63,10 @@ class Command:
     env: dict[str, str]
     timeout_s: float
     interrupt_after_s: float | None = None
-    """The lab ends the load by SIGINT after this time; None if the generator ends the load itself.
+    """The lab ends the load by SIGINT after this time.
 
-    wrk accepts only whole seconds, so the lab has to interrupt wrk if a load shall be shorter than
-    a second.
+    The value is None if the generator ends the load itself. wrk accepts only whole seconds, so the
+    lab has to interrupt wrk if a load shall be shorter than a second.
     """
     after: tuple[tuple[tuple[str, ...], Path], ...] = ()
     """Command lines that convert the results after the load.
@@ -77,9 +77,9 @@ class Command:
 
 @dataclass(frozen=True)
 class Shot:
-    """A shot is the request that a load or the probe sends, with the generator's files.
+    """The HTTP request that a load or the probe sends, and the generator's program and script.
 
-    These files are the generator's program (`tool`) and its script.
+    `tool` is the path of the generator's program, and `script` is the path of its script.
     """
 
     tool: Path

@@ -83,7 +83,10 @@ def warm_up(cell: Cell, shot: Shot, files: Files) -> Command:
 
 
 def read_warm_up(files: Files) -> WarmedUp:
-    """Return the results of a warm-up; all are None if k6's summary is missing or damaged."""
+    """Return the results of a warm-up.
+
+    All results are None if k6's summary is missing or damaged.
+    """
     try:
         metrics = json.loads(files[SUMMARY].read_text(encoding="utf-8"))["metrics"]
         return WarmedUp(
@@ -147,7 +150,7 @@ def _command(
         "--no-usage-report",
         "--quiet",
         "--log-output=stderr",
-        "--address=",  # otherwise k6's API would listen on port 6565
+        "--address=",  # so that k6's API does not listen on port 6565
         *options,
         str(shot.script),
     )

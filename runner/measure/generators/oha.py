@@ -87,7 +87,10 @@ def warm_up(cell: Cell, shot: Shot, files: Files) -> Command:
 
 
 def read_warm_up(files: Files) -> WarmedUp:
-    """Return the results of a warm-up; all are None if oha's report is missing or damaged."""
+    """Return the results of a warm-up.
+
+    All results are None if oha's report is missing or damaged.
+    """
     try:
         report = json.loads(files[REPORT].read_text(encoding="utf-8"))
         answers = sum(report["statusCodeDistribution"].values())

@@ -36,7 +36,7 @@ _IMPORTED = re.compile(
 )
 """Pattern of k6's messages about a script that imports a URL (k6's internal/loader/loader.go)."""
 _EXTENSIONS = re.compile(r"unknown modules \[([^\]]*k6/x/[^\]]*)\]")
-COPY = "files"  # name of the folder beside the stored wrapper that contains the script's files
+COPY = "files"  # name of the folder with the script's files, beside the stored wrapper
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Script:
     name: str  # the path of the script's own file in `files`
     files: dict[str, bytes]  # content by path relative to the files' common folder
     unused: tuple[str, ...]  # exports that the lab does not use: options, handleSummary
-    # the load that the script's own options define; None if the lab defines the load
+    # the load that the script's own options define, or None if the lab defines the load
     written: Written | None = None
 
     @property

@@ -37,7 +37,10 @@ def warm_up(cell: Cell, shot: Shot, files: Files) -> Command:
 
 
 def read_warm_up(files: Files) -> WarmedUp:
-    """Return the results of a warm-up; all are None if wrk's file is missing or damaged."""
+    """Return the results of a warm-up.
+
+    All results are None if wrk's file is missing or damaged.
+    """
     try:
         result = json.loads(files[RESULT].read_text(encoding="utf-8"))
         return WarmedUp(answers_rps=1e6 * result["requests"] / result["duration_us"])

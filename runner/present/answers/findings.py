@@ -49,7 +49,7 @@ ONLY_SEARCHES = (
     "throughput can be reported."
 )
 MOST_IN_WORDS = 4
-"""A sentence with at most this many ratios writes each of them out.
+"""A sentence states at most this many ratios in words.
 
 For example `1.82 [1.44–2.30] times as many as gin`. If there are more ratios, they stand in
 parentheses behind the servers' rates.
@@ -395,10 +395,10 @@ def _is_whole(pairs: pd.DataFrame) -> "pd.Series[bool]":
 def over_loads(known: pd.DataFrame, quantity: Quantity) -> str:
     """Return a sentence with the range of each server's ratios over all loads.
 
-    Each ratio compares a server with the base, which is the server that most ratios have in common.
-    The servers are in the order of the medians of their ratios. If a server has a ratio under only
-    one load, the sentence gives that ratio with its interval instead of a range. Return an empty
-    text if too few loads have a ratio: requests/s need two loads, CPU time per request needs one.
+    Each ratio compares a server with one base: the server that is the base of most ratios. The
+    servers are in the order of the medians of their ratios. If a server has a ratio under only one
+    load, the sentence gives that ratio with its interval instead of a range. Return an empty text
+    if too few loads have a ratio: requests/s need two loads, CPU time per request needs one.
     """
     is_whole = (known["low"] > 0) & (known["high"] < math.inf)
     rows = known[known["quantity"].eq(quantity.name) & is_whole]
@@ -434,8 +434,8 @@ def _range_words(pairs: pd.DataFrame) -> str:
 def response_times(tables: Tables, known: pd.DataFrame) -> str:
     """Return a sentence with the servers' response times at one rate.
 
-    This is the highest rate at which response times can be compared. Return an empty text if they
-    can be compared at no rate.
+    The rate is the highest rate at which response times can be compared. Return an empty text if
+    response times can be compared at no rate.
     """
     rates = sealed_trials(tables.trials).drop_duplicates("load").set_index("load")["rate_rps"]
     half = known[known["quantity"] == P50.name]
@@ -465,11 +465,11 @@ def _times_words(rows: pd.DataFrame) -> str:
 
 
 def queued_case(tables: Tables) -> Case | None:
-    """Return the trial that best shows that a generator can measure its own queue.
+    """Return the trial that best shows that a generator can time its own queue, not the server.
 
     Only trials in which k6 was the limit and timed its own queue are considered (see `queued`).
     Return the median trial of the cell in which k6's response times exceeded the probe's by the
-    largest factor. Return None if there is no such cell.
+    largest factor. Return None if k6 timed its own queue in no trial.
     """
     known = candidates(tables)
     known = known[queued(known)]

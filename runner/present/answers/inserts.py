@@ -95,9 +95,9 @@ def _most(tables: Tables, closed: pd.DataFrame, sealed: pd.DataFrame) -> list[st
 
     Servers can be ranked under a load only if at least two of them were the limit in all their
     trials. If there are such loads, the first sentence ranks the servers under the load with the
-    highest rate, and a second sentence names the other such loads. If there is no such load, a
-    sentence says so instead. A last sentence names each load under which servers cannot be ranked,
-    with the limits of this load's trials.
+    highest rate, and a second sentence names the other such loads. If there is no such load, the
+    first sentence says that inserts per second are not ranked. A last sentence names each load
+    under which servers cannot be ranked, with the limits of this load's trials.
     """
     loads = {
         str(load): rows for load, rows in closed[closed["trials"] > 0].groupby("load", sort=False)

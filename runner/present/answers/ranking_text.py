@@ -38,7 +38,7 @@ class Standing:
     samples: dict[str, Sample]
     ranking: Ranking | None
     sign: str  # `<` or `>`, printed between two servers that differ, with the better server first
-    noise: str  # a clause on the noise floor; empty if no server ran under two labels
+    noise: str  # a clause on the noise floor, or an empty text if no server ran under two labels
 
     def words(self, quantity: str) -> str:
         """Return the servers from best to worst, each with its ratio to the server before it.
@@ -88,8 +88,8 @@ def standing(tables: Tables, rows: pd.DataFrame, quantity: Quantity) -> Standing
     """Return the standing of the servers in `rows`, which are rows of the summary under one load.
 
     Disturbed sessions and incomplete blocks are left out. If a server ran under two labels (A/A),
-    the difference between its labels is the noise floor, and smaller differences between servers
-    do not count.
+    the difference between its labels is the noise floor. Two servers are tied if the interval of
+    their ratio lies within the noise floor.
     """
     trials = compared(tables, tables.trials[tables.trials["load"].isin(rows["load"])])
     by_server = {server: trials[trials["server"] == server] for server in rows["server"]}
@@ -114,7 +114,7 @@ def standing(tables: Tables, rows: pd.DataFrame, quantity: Quantity) -> Standing
 def times(found: Ratio, *, inverse: bool = False) -> str:
     """Return the ratio of a first server to a second, with its interval: `×0.940 [0.931–0.949]`.
 
-    With `inverse`, return the ratio of the second server to the first instead.
+    With `inverse`, return the ratio of the second server to the first.
     """
     ends = (
         (1 / found.ratio, 1 / found.high, 1 / found.low)

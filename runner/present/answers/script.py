@@ -57,11 +57,12 @@ def without_requests(tables: Tables) -> tuple[str, ...]:
 
 
 def findings(tables: Tables) -> tuple[str, ...]:
-    """Return a sentence for each trial that has several endpoints, if there is something to say.
+    """Return a sentence on the slowest and the failed requests of each trial, by endpoint.
 
     The slowest 1 % of a trial's requests are its tail. If it is known to which endpoints these
     requests belong, the sentence says which endpoint makes the tail (`_tail_words`). If any request
-    failed, the sentence also names the endpoint with the most failed requests.
+    failed, the sentence names the endpoint with the most failed requests. A trial has no sentence
+    if it has only one endpoint, or if its tail is unknown and no request failed.
     """
     said = []
     for trial_id, rows in _endpoints(tables).groupby("trial_id", sort=False):

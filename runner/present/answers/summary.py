@@ -202,11 +202,14 @@ def _summary(cell: pd.DataFrame, tails_ms: pd.Series[float]) -> dict[str, object
 def _ends_of(means: Mapping[str, Mean], compared: int) -> dict[str, float]:
     """Return the two ends of each mean's range, by the summary's columns `_low` and `_high`.
 
-    `compared` is the number of compared trials of the cell. Usually, the ends are those of the
-    mean's interval. A mean has no interval if too few of these trials have a value. If the cell has
-    fewer than `FEWEST_TRIALS` compared trials, no mean has an interval, and all ends are the
-    minimum and the maximum of the values. Otherwise, other means in the row have intervals. A row
-    must not contain both kinds of ends, so the ends of a mean without an interval are NaN.
+    `compared` is the number of compared trials of the cell. The ends are usually those of the
+    mean's interval. There are two exceptions:
+
+    - If the cell has fewer than `FEWEST_TRIALS` compared trials, no mean has an interval, and all
+      ends are the minimum and the maximum of the values.
+    - If the cell has enough trials, but too few of them have a value for one of the means, the ends
+      of this mean are NaN. They are not its minimum and maximum, because the other means of the row
+      have intervals, and a row must not contain both kinds of ends.
     """
     ends = {}
     for name, mean in means.items():
@@ -221,8 +224,8 @@ def _tails_ms(tables: Tables) -> pd.Series[float]:
     """Return each trial's response time at the tail percentile in ms, by trial.
 
     The tail percentile of a cell is the highest percentile for which all of its trials have enough
-    requests. If the trial recorded its response time at this percentile, the value is exact.
-    Otherwise it is computed from the histogram, with an error of at most 1 %.
+    requests. If the trial recorded its response time at this percentile, the value is exact. If
+    not, the value is computed from the histogram, with an error of at most 1 %.
     """
     sealed = sealed_trials(tables.trials)
     fewest = sealed.groupby(["load", "server"])["requests"].transform("min")
@@ -240,12 +243,13 @@ def _tails_ms(tables: Tables) -> pd.Series[float]:
 
 
 def printable(table: pd.DataFrame, more: Mapping[str, str] | None = None) -> pd.DataFrame:
-    """Return the summary as a table of texts. A dagger marks a rate that must not be ranked.
+    """Return the summary as a table of texts.
 
-    The column for the rank is left out if no server is ranked, and the column for the database's
-    CPU time per request is left out if no row has such a value. The column for dropped requests is
-    left out if no request was dropped, and the column for failed requests is left out if no request
-    failed. `more` maps headings to further columns of the summary.
+    A dagger marks a rate that must not be ranked. The column for the rank is left out if no server
+    is ranked, and the column for the database's CPU time per request is left out if no row has such
+    a value. The column for dropped requests is left out if no request was dropped, and the column
+    for failed requests is left out if no request failed. `more` maps headings to further columns of
+    the summary.
     """
     has_failed = table["failed_pct"].fillna(0).gt(0).any()
     only = {
@@ -300,7 +304,7 @@ def mean_in(row: Mapping[Any, Any], column: str) -> Mean:
 
 
 def percent_words(share_pct: float) -> str:
-    """Return a share in percent as text: `84.6 %`; return `–` if the share is unknown.
+    """Return a share in percent as text, for example `84.6 %`, or `–` if the share is unknown.
 
     The share is rounded in the same way as in the reason of a verdict: `99 %`, not `99.0 %`.
     """
@@ -308,7 +312,10 @@ def percent_words(share_pct: float) -> str:
 
 
 def tail_words(row: Mapping[Any, Any]) -> str:
-    """Return the tail in a row of the summary: `p93: 1,001`; return `–` if the row has no tail."""
+    """Return the tail percentile and its response time in ms as text, for example `p93: 1,001`.
+
+    Return `–` if the row of the summary has no tail percentile.
+    """
     return (
         f"p{row['tail_percent']:g}: {number(row['tail_ms'])}"
         if np.isfinite(row["tail_ms"])
@@ -373,7 +380,7 @@ def reasons_unknown(table: pd.DataFrame) -> tuple[str, ...]:
 
 
 def label(row: Mapping[Any, Any]) -> str:
-    """Return a server's name; mark the name if the server is there for calibration only."""
+    """Return a server's name, followed by `(calibration)` if it is a calibration server."""
     return f"{row['server']} (calibration)" if row["tier"] == CALIBRATION else str(row["server"])
 
 
@@ -449,10 +456,7 @@ def warnings_line(tables: Tables) -> str:
 
 
 def _on_the_set_up(tables: Tables) -> Iterator[str]:
-    """Yield a warning if the servers ran without containers, and one if CPUs were shared.
-
-    CPUs are shared if server and generator ran on the same CPUs.
-    """
+    """Yield a warning on servers without containers, and one on CPUs shared with the generator."""
     manifest = tables.manifest
     if manifest.engine == "process":
         reason = (manifest.engine_reason or "no reason is recorded").rstrip(".")
@@ -485,7 +489,7 @@ def _on_lost_trials(tables: Tables) -> Iterator[str]:
 
 
 def _on_few_trials(table: pd.DataFrame) -> str:
-    """Return a warning if cells have too few trials for an interval; otherwise an empty text."""
+    """Return a warning if cells have too few trials for an interval, or else an empty text."""
     few = int((table["trials"] < FEWEST_TRIALS).sum())
     if not few:
         return ""
@@ -499,7 +503,7 @@ def _on_few_trials(table: pd.DataFrame) -> str:
 def _on_drift(tables: Tables) -> str:
     """Return a warning if later trials of closed loads were faster or slower than earlier trials.
 
-    Return an empty text otherwise.
+    Return an empty text if the rates did not drift in this way.
     """
     trials = tables.trials
     closed = trials[is_sealed(trials) & (trials["load_model"] == "closed")]

@@ -1,4 +1,4 @@
-"""Write the front matter of a post, in the form that a static site generator expects."""
+"""Write the front matter of a post, in the format that a static site generator expects."""
 
 import json
 from collections.abc import Mapping
@@ -53,7 +53,10 @@ class PostFacts:
 
 
 def _yaml(facts: Mapping[str, Any]) -> str:
-    """Return facts as YAML front matter; strings and lists are JSON, which is valid YAML."""
+    """Return facts as YAML front matter.
+
+    Strings and lists are written as JSON, which is valid YAML.
+    """
     lines = (f"{name}: {_json(value)}" for name, value in facts.items() if value)
     return "\n".join(("---", *lines, "---"))
 

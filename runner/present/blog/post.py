@@ -45,7 +45,7 @@ FOUND_BY = (CPU_PER_REQUEST, THROUGHPUT)
 The title reports the first of these quantities in which servers differ. CPU time per request comes
 first, because it can be compared under every load.
 """
-MOST_NAMED = 4  # a title names at most this many servers; if there are more, it only counts them
+MOST_NAMED = 4  # a title with more servers than this gives their number instead of their names
 PUBLIC = (
     "schema",
     "run_id",
@@ -189,11 +189,11 @@ def compose(
     *,
     with_report: bool = True,
 ) -> Post:
-    """Return the post about a run; raise LabError if no trial is sealed.
+    """Return the post about a run.
 
     `figures` are the pictures that the post and its report can show. `commands` are the commands of
     the load generators, by trial. If `with_report` is False, the post has no report, and does not
-    link to a report.
+    link to a report. Raise LabError if no trial is sealed.
     """
     sealed = sealed_trials(tables.trials)
     if sealed.empty:
@@ -221,7 +221,10 @@ def compose(
 
 
 def _named_tables(blocks: Iterable[Block]) -> tuple[TextTable, ...]:
-    """Return the tables that have a name and at least one row, each name once."""
+    """Return the tables that have a name and at least one row.
+
+    If several tables have the same name, return only the last of them.
+    """
     named = [block for block in blocks if isinstance(block, TextTable) and block.name and block]
     return tuple({table.name: table for table in named}.values())
 

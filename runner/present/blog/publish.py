@@ -80,10 +80,10 @@ def publish(
     """Write the post about a run, and all files that belong to it, to the folder `target`.
 
     The same run always gives the same bytes. `say` is called with progress messages. `figures` are
-    the figures to draw; by default, all registered figures are drawn. `site` decides the form of
-    the post's front matter. If `page_only` is True, write only a page that contains the post and
-    its figures, and the files that the page links to. In this case, write neither Markdown nor a
-    report.
+    the figures to draw. If `figures` is None, all registered figures are drawn. `site` is the
+    static site generator that will read the post's front matter. If `page_only` is True, write only
+    a page that contains the post and its figures, and the files that the page links to. In this
+    case, write neither Markdown nor a report.
 
     Raise LabError if no trial is sealed, if a sealed trial has no record, or if its record
     contradicts the tables. Also raise LabError if `target` contains files, unless `bench publish`

@@ -47,7 +47,7 @@ def _request_words(row: Mapping[Any, Any]) -> str:
 
 
 def _command_words(story: Story, row: Mapping[Any, Any]) -> str:
-    """Return the command of a trial's load generator; return an empty text if it is unknown.
+    """Return the command of a trial's load generator, or an empty text if it is unknown.
 
     If the trial's load is divided into slices, a comment before the command says how many times the
     command runs in a trial.
@@ -110,7 +110,11 @@ def _versions(story: Story) -> Paragraph:
 
 
 def repetition(story: Story) -> list[Block]:
-    """Return the run's name, commit and seed, and the commands that repeat it."""
+    """Return the run's name, commit and seed, and the commands that repeat the run.
+
+    The commands are left out if the campaign's name is unknown, or if the run measured the user's
+    own API.
+    """
     manifest = story.public
     identity = f"This is run {manifest.run_id}{_commit_words(manifest)}, seed {manifest.seed}."
     blocks: list[Block] = [Paragraph(identity)]

@@ -62,7 +62,7 @@ def _typed(argument: str) -> str:
 
 
 def workload_of(row: Mapping[Any, Any]) -> Workload | None:
-    """Return the workload of a trial; return None if the lab does not know this workload."""
+    """Return the workload of a trial, or None if the lab does not know this workload."""
     try:
         return load_workload(str(row["workload"]))
     except LabError:
@@ -88,9 +88,9 @@ class Story:
 
     @property
     def case(self) -> Case | None:
-        """The trial that shows best that a generator measures its own queue.
+        """The trial that shows best that a generator can time its own queue instead of the server.
 
-        It is None if the run has no such trial.
+        It is None if the generator timed its own queue in no trial.
         """
         return findings.queued_case(self.tables)
 

@@ -31,8 +31,8 @@ class DotPanel:
     `rows` is a frame with the columns of a chart's frame. Each row of this frame is a dot: y is the
     value of the dot, and low and high are the ends of the range around this value. A server may
     have several dots. With `names_series`, the text beside each dot begins with the dot's `series`.
-    `words` are printed above the panel. `second` contains the values that a second client measured.
-    These values are drawn as grey marks below the servers' dots.
+    `words` are printed above the panel. `second` contains the values that a second client, the
+    probe, measured. These values are drawn as grey marks below the servers' dots.
     """
 
     rows: pd.DataFrame

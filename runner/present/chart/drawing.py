@@ -94,7 +94,7 @@ def lines_of(ax: Axes, rows: pd.DataFrame, **drawn: Any) -> None:
 def band(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
     """Draw a curve with a band from low to high, and a mark at the curve's last point.
 
-    The whole curve is pale if any of its points is not ranked.
+    If the server must not be ranked by one of the points, the whole curve has a paler colour.
     """
     known = rows[rows["y"].notna()]
     color = look.color if rows["solid"].all() else pale(look.color)
@@ -116,8 +116,8 @@ def ranged(
 ) -> None:
     """Draw a row's point at (x, y) with its range from low to high.
 
-    The range is vertical, or horizontal with `across`. The point is hollow and pale if the row is
-    not `solid`.
+    The range is vertical, or horizontal with `across`. If the row is not `solid`, the server must
+    not be ranked by this point, so the point is hollow and has a paler colour.
     """
     color = look.color if row["solid"] else pale(look.color)
     ends: Any = {"xerr" if across else "yerr": [[row["y"] - row["low"]], [row["high"] - row["y"]]]}
@@ -146,7 +146,8 @@ def beside(
 def bars(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
     """Draw points with their ranges from low to high, joined by lines.
 
-    Unranked points are hollow and pale, and the lines to them are dashed.
+    A point by which the server must not be ranked is hollow and has a paler colour, and the lines
+    to this point are dashed.
     """
     found = rows.dropna(subset="y").to_dict("records")
     sure: Any = {"color": look.color, "lw": 1.8}

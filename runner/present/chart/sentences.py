@@ -74,7 +74,10 @@ def fit(head: str, parts: Sequence[str], noun: str) -> str:
 
 
 def _clause(chart: Chart, panel: str, *, short: bool) -> str:
-    """Return a clause about a panel: its facts, its pale points, and the notes of its facets."""
+    """Return a clause about a panel: its facts, its pale points, and the notes of its facets.
+
+    A point is pale if the server must not be ranked by it.
+    """
     curves = chart.of_panel(panel)
     known = {
         server: rows for server, points in curves.items() if len(rows := points.dropna(subset="y"))
@@ -99,9 +102,9 @@ def _clause(chart: Chart, panel: str, *, short: bool) -> str:
 def said(fact: Fact, known: Lines, names: Collection[str], *, short: bool = False) -> str:
     """Return a fact as a clause: `the medians are, shortest first, axum 250 ms and gin 280 ms`.
 
-    With `short`, if there are more than two servers, the clause names only the first and the last
-    server, and says how many servers lie between these two. The clause ends with the servers among
-    `names` whose value is unknown.
+    With `short`, a clause about more than two servers names only the first and the last server, and
+    says how many servers lie between these two. The clause ends with the servers among `names`
+    whose value is unknown.
     """
     values = {
         name: value for name, rows in known.items() if math.isfinite(value := fact.value(rows))
@@ -132,8 +135,9 @@ def said(fact: Fact, known: Lines, names: Collection[str], *, short: bool = Fals
 def pale(known: Lines, *, short: bool = False) -> str:
     """Return a clause that names the pale points of a panel, by server and x value.
 
-    If all points or no points are pale, the clause says only this. With `short`, the clause gives
-    the number of pale points instead of naming them if a server has both pale and solid points.
+    A point is pale if the server must not be ranked by it. If all points or no points are pale, the
+    clause says only that all or none are pale. With `short`, if a server has both pale and solid
+    points, the clause gives only the number of pale points.
     """
     places = {
         name: list(rows.loc[~rows["solid"].astype(bool), "x"]) for name, rows in known.items()
@@ -159,7 +163,7 @@ def grouped(texts: Mapping[str, str], form: str = "{text} ({names})", most: int 
     `texts` maps the name of a server to the text of this server. `form` is the pattern of an item,
     in which `{text}` stands for the text and `{names}` for the names of the servers. The text that
     the most servers have comes first. If there are more than `most` different texts, the last item
-    only counts the servers with the other texts.
+    gives the number of servers that have the remaining texts.
     """
     ordered = Counter(texts.values()).most_common()
     named = [
@@ -172,7 +176,7 @@ def grouped(texts: Mapping[str, str], form: str = "{text} ({names})", most: int 
 
 
 def names_or_count(names: Sequence[str], most: int = 4) -> str:
-    """Return the names of servers; if there are more than `most`, return a count: `7 servers`."""
+    """Return the names of servers, or their number (`7 servers`) if there are more than `most`."""
     return captions.joined(names) if len(names) <= most else captions.plural(len(names), "server")
 
 

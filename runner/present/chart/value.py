@@ -1,7 +1,7 @@
 """Define `Chart`, which contains the data, the axes, the words and the colours of a figure.
 
-The data are a tidy frame. The module also contains the registry, in which each figure can be found
-by its name.
+The data are a frame with a row for each point. The module also contains the registry, in which each
+figure can be found by its name.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Fact:
     - `text`, if it is given, makes the words that replace the value and its `unit`.
     - `ends_of` names a column whose lowest and highest value follow in brackets. If `ends_of` is
       empty, no brackets follow.
-    - `rising` says that the server with the smallest value comes first. Otherwise the server with
-      the largest value comes first.
+    - `rising` is True if the server with the smallest value comes first, and False if the server
+      with the largest value comes first.
     - `order` names this order in the clause: `shortest first`.
     """
 
@@ -83,8 +83,9 @@ def extreme(
 ) -> Fact:
     """Return a fact that gives the y and the x value of the highest point of each server's line.
 
-    With `lowest`, the fact is about the lowest point instead. With `lowest` or `rising`, the server
-    with the smallest y value comes first; otherwise the server with the largest y value.
+    With `lowest`, the fact is about the lowest point instead of the highest point. With `lowest` or
+    `rising`, the server with the smallest y value comes first. Without both, the server with the
+    largest y value comes first.
     """
 
     def text(rows: pd.DataFrame) -> str:
@@ -104,8 +105,8 @@ class Facet:
     """The panel of one server under one load, in a chart in which each server has its own panel.
 
     `notes` are paragraphs below the server's name. They are also part of the chart's description.
-    `ticks` maps x values to their labels; if it is empty, the ticks are at round numbers. `limits`
-    are the limits of the x axis.
+    `ticks` maps x values to their labels. If `ticks` is empty, the ticks are at round numbers.
+    `limits` are the limits of the x axis.
     """
 
     panel: str
@@ -149,9 +150,9 @@ class Chart:
     statistic: str = "median of the trials"
     """Words that say in the chart's description what a point shows.
 
-    Further sentences may follow these words.
+    This text may contain further sentences.
     """
-    pale: str = ""  # a sentence on the meaning of pale points; empty if no point can be pale
+    pale: str = ""  # a sentence on the meaning of pale points, or empty if no point can be pale
     noun: str = "load"  # a noun in the singular that says what a panel represents
     facts: tuple[Fact, ...] = ()
     """Facts about each panel that the chart's description gives.
@@ -213,8 +214,8 @@ def of_trials(
     """Return a chart of the points in `frame`, which were made from `trials` of a run.
 
     `trials` include failed trials. If no trial is sealed, the chart has no points, but a sentence
-    that says so; `called` is the word for a trial in this sentence. The caption begins with
-    `words`. `more` are further fields of `Chart`.
+    that says that no trial is sealed. `called` is the word for a trial in this sentence. The
+    caption begins with `words`. `more` are further fields of `Chart`.
     """
     if sealed_trials(trials).empty:
         return empty(title, captions.unsealed(trials, called))
@@ -351,7 +352,7 @@ class Registered:
     """A figure that is registered under a name.
 
     - `notebook` is the file name, without its extension, of the notebook that shows the figure.
-    - `make` makes the chart. Its argument is the tables of a run, or one trial; `subject` is the
+    - `make` makes the chart. Its argument is the tables of a run, or one trial. `subject` is the
       type of this argument.
     - `needs` returns True for a run that has the kind of load that the figure shows.
     - `table` is the heading of the notebook's table that contains the same numbers as the figure.
@@ -385,7 +386,7 @@ def chart(
     table: str = "",
     subject: type = Tables,
 ) -> Callable[[Make], Make]:
-    """Return a decorator that registers the function that makes a chart; see `Registered`."""
+    """Return a decorator that registers the function that makes a chart (see `Registered`)."""
 
     def register(make: Make) -> Make:
         assert name not in _known, f"two figures are called {name}"

@@ -112,9 +112,10 @@ def decide(
 ) -> Comparison:
     """Return a ratio, a bound or NotComparable, depending on the obstacles of both cells.
 
-    `found` is None if there are too few trials for a ratio; return NotComparable in this case. If
-    neither cell has an obstacle, return the ratio. If the value of one cell is a lower bound and
-    the other cell has no obstacle, return a bound. Otherwise return NotComparable.
+    `found` is the ratio. If `found` is None, there are too few trials for a ratio, so return
+    NotComparable. If neither cell has an obstacle, return the ratio. If the value of one cell is a
+    lower bound and the other cell has no obstacle, return a bound. In all other cases, return
+    NotComparable.
     """
     if found is None:
         return NotComparable(None)

@@ -22,7 +22,7 @@ from runner.verdict.limits import Cause, Limit
 
 
 class Kind(StrEnum):
-    """Kind of obstacle to a comparison; the value of each member is its short description."""
+    """Kind of obstacle to a comparison, with a short description as the value of each member."""
 
     REQUESTS_FAILED = "more than 1 in 1000 requests failed"
     TOO_FEW_REQUESTS = "too few requests for the percentile"
@@ -40,7 +40,7 @@ class Obstacle:
 
     kind: Kind
     limit: Limit | None = None
-    """The limit of the trials, if this limit is the obstacle; otherwise None."""
+    """The limit of the trials, or None if the obstacle is not a limit."""
     cause: Cause | None = None
     """The most frequent reason why the limit of a trial is unknown.
 

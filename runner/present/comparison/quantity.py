@@ -15,9 +15,9 @@ class Need(StrEnum):
     """
 
     SERVER_LIMIT = "the server was the limit of a closed load"
-    """A rate needs this condition, because the rate is otherwise not the server's capacity."""
+    """A rate needs this condition, because another limit would hide the server's capacity."""
     NO_LIMIT = "a rate was offered and sustained, and nobody was at a limit"
-    """A response time needs this condition, because it otherwise includes the wait in a queue."""
+    """A response time needs this condition, because requests queue if a program is at a limit."""
     WORK = "the work was done"
     """A cost per request, and memory, need only this condition.
 

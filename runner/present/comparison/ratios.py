@@ -219,11 +219,11 @@ def compared(tables: Tables, trials: pd.DataFrame) -> pd.DataFrame:
 def _of_blocks(
     trials: pd.DataFrame, unfit: pd.Series[bool], blocks: pd.Series[Any]
 ) -> pd.Series[bool]:
-    """Return a mask of the trials to leave out, together with all trials of their blocks.
+    """Return a mask of the trials in all blocks that have a trial in the mask `unfit`.
 
-    The mask is True for the trials in `unfit`, and for all other trials of the same block under the
-    same load. `blocks` contains the block, or the session, of each trial. A load keeps all of its
-    trials if otherwise fewer than `FEWEST_TRIALS` blocks with a sealed trial would remain.
+    These trials are left out. `blocks` contains the block, or the session, of each trial. Trials
+    belong to the same block only if they have the same load, too. A load keeps all of its trials
+    if fewer than `FEWEST_TRIALS` of its blocks would keep a sealed trial.
     """
     out: pd.Series[bool] = unfit.groupby([trials["load"], blocks]).transform("any")
     remaining = blocks[~out & is_sealed(trials)].groupby(trials["load"]).nunique()
@@ -348,9 +348,10 @@ def table(tables: Tables, quantities: Sequence[Quantity] = OF_A_REPORT) -> pd.Da
 def linearity(tables: Tables) -> pd.DataFrame:
     """Return a table of texts that shows whether the rate is proportional to the share of a core.
 
-    There is a row for each server, load and share. The ratio in a row is the server's rate on the
-    share, divided by the share, and then divided by the server's rate on a whole core. A ratio of 1
-    means that the rate is proportional to the share.
+    There is a row for each server, load and share, if the server was the limit in all trials on the
+    share and on a whole core. The ratio in a row is the server's rate on the share, divided by the
+    share, and then divided by the server's rate on a whole core. A ratio of 1 means that the rate
+    is proportional to the share.
     """
     rows = []
     sealed = _with_quantity(tables, THROUGHPUT)
@@ -374,8 +375,8 @@ def finding(tables: Tables, quantity: Quantity, tool: str = "") -> str:
     For example `gin takes 1.5 to 2.4 times axum's CPU time per request`. Two servers are considered
     only if their ratio is significantly above 1 under every load. The text names the two servers
     that were compared under the most loads and, among several such pairs, those that differ most.
-    If `tool` is given, only loads of this tool are considered. Return an empty text if there are no
-    such servers.
+    If `tool` is given, only loads of this tool are considered. Return an empty text if no two
+    servers meet these conditions.
     """
     rows = frame(tables)
     is_asked_for = rows["quantity"].eq(quantity.name) & rows["why"].eq("")

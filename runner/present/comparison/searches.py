@@ -67,8 +67,8 @@ class SearchOutcome:
     high_rps: float
     """An upper bound of the highest rate at which the server keeps the objective.
 
-    The bound is the lowest rate at which the objective was broken, if the server was the reason.
-    Otherwise no bound is known, and the value is infinite.
+    If the server was the reason, the bound is the lowest rate at which the objective was broken. If
+    the server was not the reason, no bound is known, and the value is infinite.
     """
     limit: str
     """The limit of the step with the lowest rate at which the objective was broken.
@@ -157,7 +157,7 @@ def kept_words(row: Mapping[Any, Any], at_least: str, less_than: str) -> str:
 def interval(row: Mapping[Any, Any]) -> str:
     """Return the interval in a row of `answers` as text: `3,980–4,300`.
 
-    If only one end is known, return `≥ 3,980` or `< 4,300`; if no end is known, return `–`.
+    If only one end is known, return `≥ 3,980` or `< 4,300`. If no end is known, return `–`.
     """
     low = row["low_rps"]
     high = row["high_rps"]

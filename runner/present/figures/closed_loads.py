@@ -53,8 +53,9 @@ MS = Axis("latency, ms (log scale)", "response time at saturation in ms", " ms",
 STEADY_PCT = 85.0
 """A server slows down if its rate at the end of a load is below this percentage of its usual rate.
 
-The rate at the end is the rate in the last third of the load, and the usual rate is the rate in the
-middle third. If servers slow down, the title of the chart names the server that slows down most.
+The rate at the end is the rate in the last third of each slice, or of a load without slices. The
+usual rate is the rate in the middle third. If servers slow down, the title of the chart names the
+server that slows down most.
 """
 
 
@@ -123,11 +124,15 @@ def _spectrum_finding(frame: pd.DataFrame, trials: pd.DataFrame) -> str:
     """Return a title that compares the fastest and the slowest server.
 
     The servers are compared at the highest percentile of `TICKS` that the lines of all servers
-    reach. If there is one load, the title gives the response times of the fastest and of the
-    slowest server. If there are several loads, the title gives ratios: under each load, the slowest
-    server's response time is divided by the fastest server's, and the title names the lowest and
-    the highest of these ratios. If there is only one line, the title gives its value. Return an
-    empty text if a line does not reach any percentile of `TICKS`.
+    reach.
+
+    - If there is only one line, the title gives the response time of its server.
+    - If several servers ran under one load, the title gives the response times of the fastest and
+      of the slowest server.
+    - If there are several loads, the title gives the lowest and the highest ratio of a load. This
+      ratio is the slowest server's response time divided by the fastest server's.
+
+    Return an empty text if a line does not reach any percentile of `TICKS`.
     """
     known = frame.dropna(subset="y")
     reach = float(known.groupby(["panel", "server"])["x"].max().min()) if len(known) else 0.0
@@ -153,7 +158,9 @@ def _spectrum_finding(frame: pd.DataFrame, trials: pd.DataFrame) -> str:
 
 
 def _spectrum(cell: ServerLoad, latency: pd.DataFrame) -> pd.DataFrame:
-    """Return the points of a server's line and band; x is 1 / (1 - q) for the quantile q.
+    """Return the points of a server's line and band.
+
+    The quantile q is at the position x = 1 / (1 - q).
 
     The line ends at the last quantile for which all trials have enough requests.
     """

@@ -123,9 +123,8 @@ def _matrix(
 def _terms(trials: pd.DataFrame) -> list[str]:
     """Return a text for each trial, which names its CPU quotas and says if its idle CPUs slept.
 
-    Every CPU quota of the server and of the database is named. The text says that idle CPUs slept
-    only if `trials` also contain trials during which idle CPUs were kept awake. The text is empty
-    if it has nothing to say.
+    The text names every CPU quota of the server and of the database. It mentions idle CPUs only if
+    they slept in some of `trials` and were kept awake in others. The text may be empty.
     """
     is_mixed = trials["idle"].nunique() > 1
     rows = trials.assign(slices=math.nan).to_dict("records")

@@ -42,8 +42,8 @@ EDGE = 0.06  # free space at each end of the axis, as a share of the length that
 class Mark:
     """A ratio with its interval. A value of NaN is not drawn.
 
-    The caller decides which marks are `hollow`, for example if the ratio does not show a difference
-    between the servers, or does not describe the servers.
+    A mark is drawn hollow if the caller sets `hollow`, for example because the ratio does not show
+    a difference between the servers, or does not describe the servers.
     """
 
     ratio: float

@@ -94,13 +94,13 @@ def kept(tables: Tables) -> Chart:
 def _curves(tables: Tables, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Yield the points of each server and objective.
 
-    The first point has the series `median`. It shows the median of the searches, with the ends of
-    the median's interval as low and high. The point is solid if both a lower and an upper bound of
-    the highest rate that keeps the objective are known. The row of this point also contains the
-    rate and the interval as texts. If the upper bound is unknown, the row contains the reason, too.
+    The first point has the series `median`. Its value is the median of the searches, and its low
+    and high are the ends of the median's interval. The row of this point also contains the rate and
+    the interval as texts, and the reason if the upper bound of the rate is unknown. The point is
+    solid if both a lower and an upper bound of the rate are known.
 
-    Then there is a point of the series `search` for each search, with the ends of the search's
-    bracket as low and high.
+    The other points have the series `search`. There is one for each search, and its low and high
+    are the ends of the search's bracket.
     """
     for cell, row in zip(cells(tables, tables.searches()), table.to_dict("records"), strict=True):
         known = row["kept_rps"] > 0 and math.isfinite(row["broken_rps"])

@@ -60,9 +60,9 @@ Bound = Callable[[ServerLoad, Tables, OfferedSteps], tuple[Floats, ArrayLike]]
 class Quantity:
     """A quantity that is drawn over the seconds of a ramp.
 
-    `values` returns the points of the quantity's line; it is one of the functions in the module
-    `seconds`. `bound` returns the points of a dashed line, such as the offered rate; it is None if
-    the quantity has no bound.
+    `values` is a function of the module `seconds`, which returns the points of the quantity's line.
+    `bound` is a function that returns the points of a dashed line, such as the offered rate. If the
+    quantity has no bound, `bound` is None.
     """
 
     heading: str

@@ -53,11 +53,11 @@ def bin_width(trials: pd.DataFrame) -> float:
 
 
 def usage(samples: pd.DataFrame, window_s: float, end_s: float = math.inf) -> pd.DataFrame:
-    """Return the mean CPU use of a program over windows of `window_s` seconds inside the load.
+    """Return a program's mean CPU use over the `window_s` seconds before each sample.
 
-    The columns are t_s, which is the end of the window, and cpu_pct, which is 100 if one core is
-    busy. `samples` are the rows that the resources table contains for the program in one trial. The
-    load ends at `end_s`.
+    The columns are t_s, which is the time of the sample, and cpu_pct, which is 100 if one core is
+    busy. `samples` are the rows that the resources table contains for the program in one trial. A
+    value is left out if its `window_s` seconds are not inside the load, which ends at `end_s`.
     """
     rows = samples[samples["cpu_pct"].notna()].sort_values("t_s")
     t_s, cpu_pct = sliding_mean(rows["t_s"], rows["dt_s"], rows["cpu_pct"], window_s)

@@ -44,9 +44,9 @@ class Part:
     def of(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Return the rows whose `t_s` is in this part of the load.
 
-        In the result, `t_s` is in seconds since the part began. Both ends of the part are moved to
-        an earlier time by half a bin of the throughput table. Otherwise a rounding error in `t_s`
-        could put a row into the part before.
+        In the result, `t_s` is in seconds since the part began. The part is taken to begin and to
+        end earlier by half a bin of the throughput table, so that a rounding error in `t_s` does
+        not move a row into the previous part.
         """
         inside = rows["t_s"].between(self.begin_s - FINE_S / 2, self.end_s - FINE_S / 2, "left")
         return rows[inside].assign(t_s=rows["t_s"] - self.begin_s)
@@ -56,8 +56,8 @@ def parts_of(tables: Tables, trials: pd.DataFrame) -> list[Part]:
     """Return the parts of the trials: each slice, or the whole load of a trial without slices.
 
     Disturbed slices, for which the table of slices has `kept` = False, are left out. In the other
-    tables of a run, `t_s` does not include the time of these slices. Therefore each part begins at
-    the time at which the part before it ends.
+    tables of a run, `t_s` does not include the time of these slices. Therefore each part begins
+    when the previous part ends.
     """
     known = tables.slices()
     kept = known[known["kept"].astype(bool) & known["trial_id"].isin(trials["trial_id"])]

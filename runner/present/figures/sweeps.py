@@ -65,11 +65,11 @@ class Series:
     column: str
     label: str
     quantile: float | None
-    """Quantile of the curve (0 to 1); None for a curve of the probe's percentiles.
+    """Quantile of a curve of the generator (0 to 1). It is None for a curve of the probe.
 
-    At each rate, a curve with a quantile has a point only if the trials at this rate have enough
-    requests for the quantile. The probe's percentiles need no such check, because they are NaN in
-    the table if the probe had too few requests.
+    A curve of the generator has a point at a rate only if the trials at this rate have enough
+    requests for the quantile. A curve of the probe needs no such check, because its percentiles are
+    NaN in the table if the probe had too few requests.
     """
     of_probe: bool = False
 
@@ -153,8 +153,8 @@ class Sweep:
 
         The columns are series, rate_rps, and mean, low and high in ms. The columns low and high are
         the ends of the mean's interval, or minimum and maximum if there are too few trials. A point
-        is left out if the trials of a rate together have fewer than `REQUESTS_BEYOND` requests
-        beyond the percentile of the curve.
+        of the generator's curves is left out if the trials of a rate together have fewer than
+        `REQUESTS_BEYOND` requests beyond the percentile of the curve.
         """
         found = []
         for (name, series), (rate, trials) in product(
@@ -174,7 +174,8 @@ class Sweep:
 
         The columns are rate_rps, sustained, offered and letter. `sustained` is True if more than
         half of the trials sustained the rate. `offered` is True if every trial has the verdict
-        "offered". Otherwise `letter` abbreviates the most frequent other verdict.
+        "offered". If some trials have other verdicts, `letter` abbreviates the most frequent one of
+        these.
         """
         found = []
         for rate, trials in self.trials.groupby("rate_rps"):
@@ -207,12 +208,12 @@ class Sweep:
 
     @property
     def first_beyond_knee(self) -> pd.DataFrame:
-        """The trials that met a limit, at the lowest rate above the knee that has such trials.
+        """The trials that show what limits the server above the knee.
 
-        Rates at which nothing was the limit are skipped. There can be such rates above the knee,
-        because the knee can lie far below the capacity. For example, the knee of a single queue is
-        at half of its capacity. If nothing was the limit at any rate above the knee, the property
-        contains the trials at the next rate above the knee.
+        These are the trials that met a limit, at the lowest rate above the knee at which a trial
+        met a limit. That rate can be far above the knee: for example, the knee of a single queue is
+        at half of its capacity. If no trial above the knee met a limit, these are the trials at the
+        next rate above the knee.
         """
         above = self.trials["rate_rps"] > self.knee.rate_rps
         at_a_limit = above & (self.trials["verdict"] != Limit.NONE.verdict)
@@ -373,8 +374,8 @@ def _lines(found: Mapping[ServerLoad, Sweep], unit: str) -> Shape:
 def _sustained_finding(found: Mapping[ServerLoad, Sweep], unit: str) -> str:
     """Return a sentence that compares the servers with the highest and the lowest sustained rate.
 
-    If only the generator was the limit at the rates just above the sustained rates, the sentence
-    says so.
+    The sentence also names the generator if, at the next rate above each server's sustained rate,
+    every trial was limited by the generator.
     """
     rates = {cell: sweep.sustained_rps for cell, sweep in found.items()}
     known = {cell: 0.0 if math.isnan(rate) else rate for cell, rate in rates.items()}
@@ -443,8 +444,8 @@ def _groups(chart: Chart, unit: str) -> list[DotGroup]:
 def _curves(cell: ServerLoad, sweep: Sweep) -> list[pd.DataFrame]:
     """Return the points of one server in a sweep.
 
-    These are the points of its curves, a point of the series `outcome` for each rate, and one point
-    of the series `knee`, which is NaN if the knee is unknown.
+    The server has the points of its curves, a point of the series `outcome` for each rate, and one
+    point of the series `knee`, which is NaN if the knee is unknown.
     """
     outcomes = sweep.outcomes
     at = sweep.knee.rate_rps

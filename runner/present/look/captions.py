@@ -1,4 +1,4 @@
-"""Write the texts around figures: headings, captions, counts of trials, and the machine."""
+"""Write the texts around figures: headings, captions, and facts about trials and the machine."""
 
 import math
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ def load_words(trials: pd.DataFrame) -> str:
 
 
 def load_heading(trials: pd.DataFrame, quantity: str) -> str:
-    """Return a text that says how a load was driven, followed by the drawn quantity.
+    """Return a heading for a figure: how a load was driven, and the quantity that is drawn.
 
     If the load is a closed loop without think time, the text says that the quantity was measured at
     saturation. In such a loop the N users always wait for the server, so that the mean response
@@ -83,7 +83,7 @@ def verdict_counts(trials: pd.DataFrame) -> str:
 
 
 def joined(names: Sequence[str]) -> str:
-    """Return `a`, `a and b` or `a, b and c`; return `none` if there are no names."""
+    """Return the names as `a`, `a and b` or `a, b and c`, or `none` if there are no names."""
     return (
         names[0]
         if len(names) == 1
@@ -136,7 +136,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def machine(manifest: Manifest) -> str:
-    """Return the machine's CPU model and number of CPUs; return `unknown` if neither is known."""
+    """Return the machine's CPU model and number of CPUs, or `unknown` if neither is known."""
     facts = manifest.machine
     if facts.cpu_model is None and facts.cpus is None:
         return "unknown"

@@ -37,7 +37,7 @@ LABEL = re.compile(
     r'(?<=<div class="table" role="region" aria-label=")[^"]*(?=")'
     r'|(?<=<div aria-label=")[^"]*(?=" class="table")'
 )
-"""Pattern of a table's label in HTML.
+"""Pattern, in HTML, of the label by which screen readers name a table.
 
 The pattern has two alternatives, because the attributes of the tag may be in two orders: the
 templates write `class` before the label, but nbconvert sorts attributes by name.
@@ -49,7 +49,7 @@ Nothing else in a page can contain this HTML, because texts are escaped.
 """
 LONG = 20  # a column is made wider if one of its texts has more characters than this
 UNIT_SLASH = re.compile(r"(?<=\w)/(?=\w{3})")
-"""Pattern of a slash in a unit; a line may break after this slash."""
+"""Pattern of a slash in a unit. A line may break after this slash."""
 INTERVAL = re.compile(r"\[[^\]\[<>]+\]|±[\d,.]+ ?%")
 """Pattern of the interval of a number. A line must not break inside the interval."""
 MOST_COLUMNS_OF_A_PHONE = 5
@@ -60,7 +60,7 @@ SPECIAL = re.compile(r"[\\*~]|<(?=[A-Za-z/!?])|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W
 
 @dataclass(frozen=True)
 class Heading:
-    """A heading; a heading of rank 1 is the title of a page."""
+    """A heading, which is the title of a page if its rank is 1."""
 
     text: str
     rank: int = 2
@@ -112,9 +112,9 @@ class Picture:
     """A figure in the files NAME.svg and NAME.png of a folder.
 
     The dark version of the figure is in NAME-dark.svg and NAME-dark.png. `alt` is the alternative
-    text. `caption` says what the figure shows, and names the run. Sizes are in CSS pixels; the PNG
+    text. `caption` says what the figure shows, and names the run. Sizes are in CSS pixels. The PNG
     has two pixels per CSS pixel. `trial_id` is empty if the figure is about the whole run. If
-    `inside` is True, a page contains the SVG; otherwise the page refers to the file.
+    `inside` is True, a page contains the SVG. If `inside` is False, the page refers to the file.
     """
 
     folder: Path
@@ -147,7 +147,10 @@ class Flame:
 
 @dataclass(frozen=True)
 class Code:
-    """Code or a command, which is printed unchanged; `language` is for syntax highlighters."""
+    """Code or a command, which is printed unchanged.
+
+    `language` tells syntax highlighters the language of the code.
+    """
 
     text: str
     language: str = ""
@@ -155,7 +158,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Link:
-    """A link with its words and its address; `after` is text that follows the link."""
+    """A link with its words and its address, followed by the text `after`."""
 
     words: str
     address: str
@@ -182,12 +185,12 @@ Block = Heading | Paragraph | Bullets | TextTable | Picture | Flame | Code | Lin
 
 
 def html(blocks: Iterable[Block]) -> str:
-    """Return blocks as HTML; leave out empty blocks."""
+    """Return blocks as HTML, without empty blocks."""
     return "\n".join(_rendered("blocks.html", blocks))
 
 
 def markdown(blocks: Iterable[Block]) -> str:
-    """Return blocks as Markdown with escaped texts; leave out empty blocks."""
+    """Return blocks as Markdown with escaped texts, without empty blocks."""
     return "\n\n".join(_rendered("blocks.md", blocks))
 
 
@@ -235,7 +238,7 @@ def _data_uri(svg: bytes) -> str:
 
 
 def prose(text: str) -> Markup:
-    """Return a sentence as escaped HTML; text between backticks becomes code."""
+    """Return a sentence as escaped HTML, in which text between backticks is marked as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 (escaped)
 
 
@@ -301,7 +304,7 @@ def viewer() -> str:
 
 
 def style_sheet() -> str:
-    """Return the style sheet of all pages, which has rules for phones, dark screens and paper."""
+    """Return the style sheet of all pages, with rules for phones, dark screens and printing."""
     return Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 

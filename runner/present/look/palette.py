@@ -123,9 +123,9 @@ def pale(color: str, paper: str = WHITE) -> str:
     """Return a less prominent shade of a colour, in which the hue can still be recognised.
 
     Pale lines show values by which servers must not be ranked. The colour is mixed with a grey that
-    is similar to the background. Usual lines have a contrast of 3 : 1 against the background (WCAG
-    2.2, 1.4.11), and pale lines have a contrast of 2 : 1. This is still more than the contrast of
-    the grid (1.3 : 1) and of the lines of other servers in the background (1.6 : 1 to 1.9 : 1).
+    is similar to the background. Against the background, pale lines have a contrast of 2 : 1. Lines
+    in a server's full colour have 3 : 1 (WCAG 2.2, 1.4.11), grey lines of other servers behind them
+    have 1.6 : 1 to 1.9 : 1, and the grid has 1.3 : 1.
     """
     grey = 0.78 if paper == WHITE else 0.28
     return to_hex(tuple(0.45 * np.array(to_rgb(color)) + 0.55 * grey))

@@ -117,7 +117,7 @@ def page(
     below_in: float = 0.0,
     may_shrink: bool = True,
 ) -> tuple[Figure, list[list[Axes]]]:
-    """Return a figure of the usual width, and the rows of empty panels that it contains.
+    """Return a figure that is `WIDTH_IN` wide, and the rows of empty panels that it contains.
 
     The figure has the title and the legend (`key`) at the top, and the caption at the bottom. The
     figure is as high as its content. If it would be higher than `TALLEST_IN`, the height of the
@@ -187,7 +187,7 @@ def heading(
 
 
 def short(name: str, longest: int = 16) -> str:
-    """Return a name with at most `longest` characters; a longer name ends with an ellipsis."""
+    """Return a name, shortened with an ellipsis if it has more than `longest` characters."""
     return name if len(name) <= longest else name[: longest - 1] + "…"
 
 
@@ -287,10 +287,10 @@ def log_axis(
     """Give a logarithmic axis as many round ticks (0.1, 0.2, 0.5, 1, 2, 5 …) as fit.
 
     Call this function when the limits of the axis are final. `choices` are sets of ticks, from fine
-    to coarse, that replace the usual sets. The first set is used that has at least `fewest` ticks
-    inside the limits, and whose ticks are at least `apart_in` inches apart. If there is no such
-    set, the coarsest set with `fewest` ticks is used. If `apart_in` is 0, ticks need only be so far
-    apart that their labels do not overlap.
+    to coarse. They replace the sets of round ticks. The axis gets the first set that has at least
+    `fewest` ticks inside the limits, and whose ticks are at least `apart_in` inches apart. If there
+    is no such set, the axis gets the coarsest set with `fewest` ticks. If `apart_in` is 0, ticks
+    need only be so far apart that their labels do not overlap.
     """
     low, high = sorted(getattr(ax, f"get_{axis}lim")())
     inch = size_in(ax)[0 if axis == "x" else 1] / math.log10(high / low)

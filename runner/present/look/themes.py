@@ -63,7 +63,7 @@ def darken(figure: Figure, looks: Iterable[Identity]) -> None:
     Greys are mapped by `night`, which makes the background dark and the texts light. Two kinds of
     colours are replaced by their dark partners: the colours of `looks` (colour, pale shade and
     ink), and the colours of highlighted stretches of time (`SHADE`, `SHADE_EDGE`). Raise LabError
-    if there is any other colour; some artists may have been recoloured by then.
+    if the figure has any other colour. Some artists may have been recoloured before the error.
     """
     known = partners(looks)
     with style.rc():

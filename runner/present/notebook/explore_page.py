@@ -34,7 +34,7 @@ ROWS = {
 
 
 class ExplorePage(RunPage):
-    """The page of a run, with the run's tables, and functions that show pictures.
+    """The page of a run, with the run's tables, and methods that show tables and pictures.
 
     The tables contain only sealed trials. Each row of a table contains the `trial_id`, `server`,
     `tool` and `load` of a trial. docs/data.md describes the other columns.
@@ -127,7 +127,7 @@ class ExplorePage(RunPage):
         )
 
     def show_drawn(self, name: str, drawn: Any, words: str) -> None:
-        """Show a picture that seaborn has drawn, at the usual width, with `words` below it.
+        """Show a picture that seaborn has drawn, at the width of all figures, above `words`.
 
         `drawn` is the object that seaborn returned: a grid or axes. The alternative text consists
         of `words` and a description of the axes and the legend. Unless the page is live, the

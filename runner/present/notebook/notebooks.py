@@ -59,8 +59,8 @@ def execute(
     alive. If `kernel` is None, a new kernel is started. The same run always gives the same bytes,
     because paths, times and random ids are removed.
 
-    Raise LabError if the notebook lacks one of the parameters. Raise LabError if a cell fails; the
-    broken notebook is then at `output`. Also raise LabError if the output of `Page.finish` is
+    Raise LabError if the notebook lacks one of the parameters, or if a cell fails. If a cell fails,
+    `output` contains the incomplete notebook. Also raise LabError if the output of `Page.finish` is
     missing, because the kernel may have died although all cells look complete.
     """
     missing = sorted(set(given) - parameters(notebook))
@@ -203,9 +203,9 @@ def build_report(
 
     Return the HTML pages, each with the names of its figures. The general report comes first. A
     notebook is left out if the run has no content for it. `say` is called with a progress message
-    for each finished notebook. To save time, the caller can start `kernels` beforehand; otherwise,
-    this function starts them. Raise LabError if no notebook has a parameter `run`, or if a notebook
-    fails.
+    for each finished notebook. To save time, the caller can start `kernels` beforehand. If
+    `kernels` is None, this function starts kernels. Raise LabError if no notebook has a parameter
+    `run`, or if a notebook fails.
     """
     tables = read_tables(run)
     folder = figures_folder(run)

@@ -78,7 +78,7 @@ class Page:
         show(named(self.parts, name, "part")(*details))
 
     def show_figure(self, name: str) -> None:
-        """Draw and show a figure; show nothing if the run has no data for this figure."""
+        """Draw and show a figure, or show nothing if the run has no data for this figure."""
         chart = self.chart(name)
         if chart is not None and not chart.frame.empty:
             place = charts()[name].place if name in charts() else ""
@@ -110,8 +110,8 @@ class Page:
 def named(known: Mapping[str, T], name: str, noun: str) -> T:
     """Return the entry of `known` with this name.
 
-    Raise LabError with the known names if there is no such entry. `noun` says in the message what
-    the entries are.
+    If there is no such entry, raise LabError with the known names. `noun` is the word for an entry
+    in the error message.
     """
     if name not in known:
         raise LabError(f"There is no {noun} {name!r}: choose from {', '.join(known)}.")
@@ -194,7 +194,7 @@ class RunPage(Page):
     """A page about one run, with all parts and figures that notebooks show."""
 
     tables: Tables  # the tables of the run, for further exploration
-    case: Case | None  # the trial that the page is about; None if the page is about the whole run
+    case: Case | None  # the trial that the page is about, or None if it is about the whole run
 
     def __init__(self, run: str, trial: str | None = None) -> None:
         """Read a run, which is given as an id, a path, `latest` or `sample`.

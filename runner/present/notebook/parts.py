@@ -196,7 +196,7 @@ def why(tables: Tables) -> Iterator[Block]:
 
 
 def _database_why(tables: Tables, load: str) -> Iterator[Block]:
-    """Yield the work on which PostgreSQL spends its CPU time under each server's load.
+    """Yield sentences and a table on the work for which PostgreSQL needs CPU time, by server.
 
     Yield nothing if no database was profiled under this load.
     """
@@ -215,9 +215,8 @@ def flame_graphs(tables: Tables) -> Iterator[Block]:
     """Yield flame graphs of each profiled load.
 
     The first flame graph of a load shows the difference between two servers. Then comes a flame
-    graph for each server. One of the loads is also shown by the figure of the kinds of work. This
-    load comes first, and its flame graphs are unfolded. The flame graphs of all other loads are
-    folded.
+    graph for each server. The load that the figure of the kinds of work shows comes first, and its
+    flame graphs are unfolded. The flame graphs of all other loads are folded.
     """
     profiles = why_figures.profiles_of(tables)
     if profiles is None:
@@ -290,7 +289,7 @@ def checks(tables: Tables) -> Iterator[Block]:
 
 
 def thresholds(tables: Tables) -> Iterator[Block]:
-    """Yield the thresholds of a script; if none is known, yield a sentence that says so."""
+    """Yield the thresholds of a script, or a sentence that says that no threshold is known."""
     found = script.thresholds_table(tables)
     if found.empty:
         yield Paragraph(
@@ -409,8 +408,8 @@ def _reason(judged: Judged) -> str:
 
     If a ratio was measured for the claim, the text begins with the measured and the claimed ratio.
     If the claim is undecided, the text ends with the remedy, which says what to measure in order to
-    decide the claim. But if the claim cannot be judged without another run with the claim's load,
-    this remedy is left out, because a paragraph below the tables names it.
+    decide the claim. One remedy is left out, because a paragraph below the tables names it: another
+    run with the claim's load (`SUCH_A_LOAD`).
     """
     if (
         judged.claim.range_words

@@ -176,10 +176,11 @@ class SpikePage(RunPage):
         return peaks(self.tables)
 
     def windows(self) -> pd.DataFrame:
-        """Return a tidy frame of the trial, with a row for each subject in each window.
+        """Return a frame of the resources used in the trial, by subject and window.
 
-        `runner.present.spikes.view.windows` describes the columns. Raise LabError if the page shows
-        no trial.
+        There is a row for each subject (such as the server or the generator) in each window. A
+        window is the time between two readings of the sampler. The columns are described in
+        `runner.present.spikes.view.windows`. Raise LabError if the page shows no trial.
         """
         if self.view is None:
             raise LabError(spike_words.NO_TRIAL_TO_LOOK_AT)
@@ -213,10 +214,10 @@ class SpikePage(RunPage):
             )
 
     def _ran(self) -> Iterator[Block]:
-        """Yield the part of the page that shows on what the trial's server spent CPU time.
+        """Yield a paragraph that says on which kinds of work the trial's server spent CPU time.
 
-        This is known from a profile. Yield nothing if the server was not profiled under the load
-        of the trial.
+        The kinds of work come from the server's profile under the trial's load. Yield nothing if
+        the run has no such profile.
         """
         profiles = why_figures.profiles_of(self.tables)
         if profiles is None or self.view is None:

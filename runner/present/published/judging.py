@@ -236,8 +236,8 @@ def combined(
     A claim with `combine = "any"` holds if at least one part holds, and fails if every part fails.
     Therefore Holm's method corrects the p-values for holding instead.
 
-    In both cases the p-values for failing are first multiplied by the number of `readings`, because
-    the claim fails if it fails in one reading.
+    A claim fails if it fails in one of several readings. Therefore the p-values for failing are
+    first multiplied by the number of `readings`.
     """
     every = claim.combine == "all"
     whole = list(parts)
@@ -306,7 +306,7 @@ class LoadTrials:
     """The trials of one load under all conditions, such as quotas (`TERMS` lists them)."""
 
     label: str
-    """Short name of the load, which says under which load a ratio of the claim was measured."""
+    """Short name of the load. It is printed with the ratio that was measured under this load."""
     trials: pd.DataFrame
     sought: str
     """The load in words, for a sentence that says that the run has no trials of the load."""
@@ -383,9 +383,8 @@ def _loads(tables: Tables, asked: Comparison, servers: Sequence[str]) -> list[Lo
     chosen = common or loads[:1]
     if not chosen:
         return [LoadTrials(sought, trials, sought)]
-    # Use `load_shape` as the label, because a shape names the rate but not the request. So two
-    # loads with different requests at the same rate have the same label. `_parts` pairs such loads
-    # by this label.
+    # Use `load_shape` as the label, because a shape names the rate but not the workload. So loads
+    # of two workloads at the same rate have the same label, by which `_parts` pairs them.
     return [LoadTrials(str(rows["load_shape"].iloc[0]), rows, sought) for rows in chosen]
 
 

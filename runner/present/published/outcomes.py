@@ -30,7 +30,7 @@ class Rule:
     reason: str = ""
     """The reason that pages print for this outcome.
 
-    It is empty for two rules: pages then print which data are missing, or which obstacle there was.
+    Two rules have an empty text. For these, pages print which data are missing, or the obstacle.
     """
 
 
@@ -71,7 +71,7 @@ class Finding(Enum):
 
     @property
     def reason(self) -> str:
-        """The reason that pages print; empty if pages print the obstacle or the missing data."""
+        """The reason that pages print. It may be empty (see `Rule.reason`)."""
         return self.value.reason
 
     @classmethod
@@ -97,7 +97,10 @@ The outcome of a claim is the first outcome in this order that one of its compar
 
 
 def combined_outcome(outcomes: Collection[str], combine: Combine) -> str:
-    """Return the outcome of a claim from the outcomes of its comparisons, or of its readings."""
+    """Return the outcome of a claim, given the outcomes of its comparisons or of its readings.
+
+    A reading is one of several ways to understand an ambiguous claim.
+    """
     return next(outcome for outcome in PRIORITIES[combine] if outcome in outcomes)
 
 
@@ -117,14 +120,16 @@ def direction_of(
 ) -> Direction:
     """Return the direction in which a ratio lies beyond the range from `at_least` to `at_most`.
 
-    A range above 1 claims that the first side has more, and a range below 1 claims that the first
-    side has less. A range around 1 claims that both sides are equal; the direction is then always
-    UNDERSTATED.
+    A range around 1 claims that both sides are equal. Then the direction is UNDERSTATED.
 
-    If the ratio and the range lie on the same side of 1, the direction is UNDERSTATED if the ratio
-    is farther from 1 than the range, and otherwise OVERSTATED. If they lie on different sides of 1,
-    the direction is OPPOSITE. But if `may_be_one` is True, the ratio's interval includes 1, so that
-    it is not certain which side is ahead. In this case the direction is OVERSTATED.
+    A range above 1 claims that the first side has more, and a range below 1 claims that the first
+    side has less. Then the direction depends on the ratio:
+
+    - UNDERSTATED: The ratio lies on the claimed side of 1, and is farther from 1 than the range.
+    - OVERSTATED: The ratio lies on the claimed side of 1, between 1 and the range. Or the ratio
+      lies on the other side, but its interval includes 1 (`may_be_one`), so that it is not certain
+      which side is ahead.
+    - OPPOSITE: The ratio lies on the other side of 1, and its interval excludes 1.
     """
     if at_least < 1 < at_most:
         return Direction.UNDERSTATED
@@ -254,7 +259,7 @@ class ClaimPart:
 
     @property
     def ratio_words(self) -> str:
-        """The ratio with its interval, or the bound; empty if there is neither ratio nor bound."""
+        """The ratio with its interval, or the bound. If neither is known, the text is empty."""
         return times(self.ratio) if self.ratio is not None else ""
 
     @property

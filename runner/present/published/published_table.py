@@ -99,8 +99,8 @@ def rows(tables: Tables) -> list[Row]:
     """Return at least one row for every published number, in the order of data/published.csv.
 
     If a number was published for a language, there is a row for each of our frameworks of that
-    language. If the number is a CPU peak, there is a row for each of the two window lengths over
-    which the lab averages CPU use.
+    language. If the number is a CPU peak, there are two rows, because the lab averages CPU use over
+    1 s and over 100 ms.
     """
     found = []
     for number in read_published():
@@ -216,8 +216,8 @@ def printable(found: Sequence[Row], shared: Sequence[str] = ()) -> pd.DataFrame:
 def _with_ends(ours: Mean, middle: str, low: str, high: str) -> str:
     """Return a value followed by the two ends of its range in brackets.
 
-    Square brackets mean a 95 % interval; round brackets mean minimum and maximum. For a single
-    trial, return only the value.
+    Square brackets contain a 95 % interval, and round brackets contain minimum and maximum. For a
+    single trial, return only the value.
     """
     ends = f"({low}–{high})" if ours.confidence is None else f"[{low}–{high}]"
     return f"{middle} {ends}" if ours.trials > 1 else middle

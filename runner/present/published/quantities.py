@@ -66,8 +66,8 @@ def limit_numbers(tables: Tables, cell: Counterpart) -> str:
         given = given_pct(tables, sealed, subject)
         share = spread(sealed[f"{subject}_cpu_mean_pct"] / given).median
         said += [f"{who} used {100 * share:.0f} % of its CPU"] if math.isfinite(share) else []
-    # Compare with the probe only if the load keeps its connections as the probe does. Otherwise the
-    # load's requests also wait until the server accepts a new connection.
+    # Compare with the probe only if the load keeps its connections as the probe does. On a new
+    # connection, a request also waits until the server accepts the connection.
     if math.isfinite(probe_p50) and first["mode"] == "keepalive":
         said.append(
             f"p50 {number(p50)} ms to {first['tool']} and {number(probe_p50)} ms to the probe"
@@ -87,7 +87,7 @@ def limit_numbers(tables: Tables, cell: Counterpart) -> str:
 class Timeline:
     """Two functions that compute a quantity of a trial from values over time, such as CPU use.
 
-    The first function returns the values over time, and the second makes one number of them.
+    `points` returns the values over time, and `value` makes one number of these values.
     """
 
     points: Callable[[pd.DataFrame, Tables], pd.DataFrame]

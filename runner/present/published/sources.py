@@ -24,7 +24,7 @@ source measured.
 
 
 def title_of(source: str) -> str:
-    """Return the title by which a post's links name a source.
+    """Return the short title of a source, which is used as the text of links to the source.
 
     The title is the key of `ADDRESS_OF_SOURCE` with which the source's name begins. If there is no
     such key, the title is the whole name.

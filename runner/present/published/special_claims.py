@@ -40,7 +40,8 @@ GNET_AND_AXUM = ("gnet", "axum")
 def no_failed_requests(tables: Tables) -> Outcome:
     """Judge the claim that no request failed.
 
-    All trials count for this claim, including trials that figures leave out.
+    The requests of echo and of the Rust frameworks count, with and without MD5. Failed trials also
+    count, although figures leave them out.
     """
     trials = pd.concat([users(tables, scenario) for scenario in ("experiments", "experiments-md5")])
     counted = trials[trials["failed"].notna() & trials["requests"].notna()]
@@ -118,7 +119,7 @@ def postgres_not_the_limit(tables: Tables) -> Outcome:
 
 
 def wrk_opens_what_it_is_asked(tables: Tables) -> Outcome:
-    """Judge the claim that wrk opens as many connections as the published commands request."""
+    """Judge the claim that wrk opens the number of connections that the published commands name."""
     named = [each for each in counterparts.read_published() if each.connections >= 0]
     commands = sorted(
         {(int(each.connections), t) for each in named if (t := counterparts.threads_of(each.load))}
@@ -191,7 +192,7 @@ Cells = Sequence[tuple[Counterpart, ...]]
 def cpu_peaks(tables: Tables, cells: Cells) -> Iterator[str]:
     """Yield a sentence for each ratio of a claim, with the CPU peaks of the compared servers.
 
-    The peaks are given for windows of 1 s and of 100 ms.
+    A peak is the highest mean CPU use over 1 s, or over 100 ms. The sentence gives both.
     """
     cpus = tables.manifest.placement.server
     room = f"; the server has {plural(len(cpus), 'CPU')} here" if cpus else ""
@@ -243,8 +244,8 @@ def tier_of_gnet(tables: Tables, _cells: Cells) -> Iterator[str]:
 def start_of_axum(tables: Tables, cells: Cells) -> Iterator[str]:
     """Yield, for each ramp, a sentence that says how much higher axum's p90 is at the start.
 
-    The sentence gives axum's p90 in the first second divided by axum's p90 in the later seconds. It
-    is an observation for a claim about gnet. The claim is judged by the same ratio of gnet's p90.
+    The sentence gives axum's p90 in the first second divided by axum's p90 in the later seconds. A
+    claim about gnet is judged by this ratio of gnet's p90, so axum's ratio helps to judge it.
     """
     names = ("p90_of_first_second", "p90_of_later_seconds")
     for (gnet,) in cells:
@@ -270,8 +271,8 @@ def rows_and_answers(tables: Tables, _cells: Cells) -> Iterator[str]:
 def price_of_connecting(tables: Tables, _cells: Cells) -> Iterator[str]:
     """Yield a sentence that says how much CPU time a request costs on a connection of its own.
 
-    The sentence also gives the share of this CPU time that is spent on the connection. The share
-    follows from a comparison with requests on kept connections.
+    The sentence also gives the CPU time of a request on a kept connection. The difference is spent
+    on the connection itself, and the sentence gives this difference in percent.
     """
     said = []
     for server in ("gin", "axum"):

@@ -65,7 +65,7 @@ def hold_words(hindrance: Hindrance) -> str:
 
 
 def neighbour_words(hindrance: Hindrance) -> str:
-    """Return the CPU use of other programs while the server was held back; `–` if unknown."""
+    """Return the CPU use of other programs while the server was held back, or `–` if unknown."""
     if math.isnan(hindrance.others_pct):
         return number(math.nan)
     return f"{max(0.0, hindrance.others_pct):.0f} %"

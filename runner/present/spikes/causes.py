@@ -9,9 +9,9 @@ at least HALF of its CPU time above the baseline:
 3. The server's garbage collector used the CPU time, as the server itself reports.
 4. The server answered more requests than usual. Each request is assumed to take the usual CPU time.
 
-If none of these causes accounts for enough CPU time, the cause is the server's own work. The
-numbers for causes 3 and 4 come from the server's GET /stats. If they are missing, these causes
-cannot be excluded, so the cause is unknown instead.
+If none of these causes accounts for enough CPU time, the cause is the server's own work. But the
+cause is unknown if the server's answers to GET /stats lack the numbers that could exclude causes 3
+and 4. For a server that reports no garbage collector, cause 3 is always excluded.
 """
 
 import math
@@ -66,7 +66,7 @@ class Explanation:
     cycles: float = math.nan
     pause_ms: float = math.nan
     busiest_thread_pct: float = math.nan
-    """CPU use of the busiest thread during the spike, in % of a core; NaN if it is unknown."""
+    """CPU use of the busiest thread during the spike, in % of a core. It is NaN if unknown."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,10 +142,11 @@ def _rest(candidates: Sequence[_Candidate], *, collects: bool) -> _Candidate:
 
 
 def _held_before(spike: Spike, around: Surroundings) -> Hindrance | None:
-    """Return the hindrance that held the server back before the spike; None if there was none.
+    """Return the hindrance that held the server back before the spike.
 
     A hindrance counts if it began before the spike, and did not end more than APART_S before the
-    spike. If several hindrances count, return the hindrance with the most lost time.
+    spike. If several hindrances count, return the hindrance with the most lost time. Return None if
+    no hindrance counts.
     """
     near = [
         each
@@ -158,9 +159,9 @@ def _held_before(spike: Spike, around: Surroundings) -> Hindrance | None:
 def _missing_ms(spike: Spike, server: Track) -> float:
     """Return the CPU time, in ms, by which the server fell short of its baseline before the spike.
 
-    The shortfall is summed up from an instant to the start of the spike. This instant lies in the
-    last CATCHING_UP_S seconds before the spike, and is chosen so that the sum is largest. The sum
-    is 0 if the server did not fall short of its baseline.
+    The shortfall is summed up over the windows that directly precede the spike. The number of these
+    windows is chosen so that the sum is largest, but all of them lie in the last CATCHING_UP_S
+    seconds before the spike. The sum is 0 if the server did not fall short of its baseline.
     """
     windows = server.windows
     is_before = windows.end_s <= spike.start_s + ROUNDING_S
@@ -181,9 +182,10 @@ class _Count:
     """The values of one counter in all answers of GET /stats, and two answers around a spike.
 
     `first` is the index of the last answer before the spike, or 0 if no answer came before the
-    spike. `last` is the index of the second answer after the spike, or of the last answer of all if
-    there is no second one. The first answer after the spike may come too early: Go updates the
-    numbers of its garbage collector only when a collection ends, and this may be after the answer.
+    spike. `last` is the index of the second answer after the spike, or of the trial's last answer
+    if there is no second answer after the spike. The first answer after the spike may come too
+    early: Go updates the numbers of its garbage collector only when a collection ends, and the
+    collection may end after the answer.
     """
 
     at_s: Floats
@@ -222,7 +224,7 @@ def _count(samples: pd.DataFrame, column: str, spike: Spike) -> _Count | None:
 
 
 def _increase(samples: pd.DataFrame, column: str, spike: Spike) -> float:
-    """Return the increase of a counter of GET /stats around a spike; NaN if it is unknown."""
+    """Return the increase of a counter of GET /stats around a spike, or NaN if it is unknown."""
     count = _count(samples, column, spike)
     return math.nan if count is None else count.increase
 
@@ -240,8 +242,9 @@ def _unusual_increase(samples: pd.DataFrame, column: str, spike: Spike) -> float
 def _of_more_requests_ms(spike: Spike, around: Surroundings) -> float:
     """Return the CPU time, in ms, of the additional requests during a spike.
 
-    The additional requests are those beyond the usual number. Each request is assumed to take the
-    load's mean CPU time per request. Return NaN if the number of requests is unknown.
+    The server answered these requests in addition to its usual number of requests. Each request is
+    assumed to take the load's mean CPU time per request. Return NaN if the number of requests is
+    unknown.
     """
     more = _unusual_increase(around.samples, "requests", spike)
     answers = inside(around.samples, "requests", math.inf, 0.0)
@@ -254,7 +257,7 @@ def _of_more_requests_ms(spike: Spike, around: Surroundings) -> float:
 
 
 def _busiest_thread_pct(spike: Spike, samples: pd.DataFrame) -> float:
-    """Return the mean CPU use of the busiest thread during a spike; NaN if it is unknown."""
+    """Return the mean CPU use of the busiest thread during a spike, or NaN if it is unknown."""
     windows = inside(samples, "busiest_thread_pct", math.inf)
     overlaps = (windows.start_s < spike.end_s) & (windows.end_s > spike.start_s)
     return float(windows.value[overlaps].mean()) if overlaps.any() else math.nan

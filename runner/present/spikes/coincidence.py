@@ -1,15 +1,15 @@
 """Find events during a trial, and test if CPU spikes coincide with them more often than by chance.
 
-An event is an interval of time. How exactly the start and the end of an event are known depends on
-the source. Throttling by a quota, steal (CPU time that the hypervisor took), waiting for a CPU,
-stops by a signal (SIGSTOP), context switches and CPU use are known for every window of the sampler.
-Garbage collections, the pool and accepted connections are known only from the server's answers to
-GET /stats. The lab sends this request at most five times a second. Therefore it is known only that
-such an event lies somewhere between two answers.
+An event is an interval of time. The source of an event limits how exactly its start and end are
+known. Throttling by a quota, steal (CPU time that the hypervisor took), waiting for a CPU, stops by
+a signal (SIGSTOP), context switches and CPU use are known for every window of the sampler. Garbage
+collections, the pool and accepted connections are known only from the server's answers to
+GET /stats, which the lab sends at most five times a second. Such an event lies somewhere between
+two answers.
 
 For waiting, context switches, accepted connections and CPU use, an event is a stretch in which the
-values stand out: they are far above their baseline, by the rules of found.py. What is far depends
-on the deviation, which is the usual distance of the values from their baseline.
+values stand out: they are above their baseline by more than a fixed multiple of their usual
+distance from the baseline (the deviation), as defined in found.py.
 
 The test computes the share of spikes that overlap an event of one kind. Then it shifts the events
 against the spikes by 1, 2, ... windows, in a circle, and computes the same share for each shift.
@@ -123,7 +123,7 @@ def events_of(
 
 
 def _collections(server: pd.DataFrame, duration_s: float) -> Events:
-    """Return the garbage collections; the amounts of these events are their pause times."""
+    """Return the garbage collections as events. The amount of an event is its pause time."""
     cycles = inside(server, "gc_cycles", math.inf, -math.inf)
     pauses_ms = inside(server, "gc_pause_total_ms", duration_s)
     return _events(
@@ -214,11 +214,11 @@ def _events(
 
 
 def _pairs(differs: NDArray[np.bool_]) -> list[Range]:
-    """Return a range of windows for each event that two successive answers of GET /stats show.
+    """Return the range of windows of each event that two successive answers of GET /stats show.
 
-    There is a window for each answer. `differs` has a value for each answer except the first: it is
-    True if an event happened since the previous answer. The range of this event consists of the
-    windows of the two answers.
+    There is a window for each answer. `differs` has a value for each answer except the first one.
+    The value is True if an event happened since the previous answer. The range of such an event
+    consists of the windows of these two answers.
     """
     return [(int(place), int(place) + 1) for place in np.flatnonzero(differs)]
 

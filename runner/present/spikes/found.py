@@ -4,12 +4,12 @@ A window is one interval between two readings of the sampler, which is 50 ms at 
 inside the load count.
 
 Baseline: The baseline of a window is the median of all windows whose centre is at most
-BASELINE_S / 2 away (a centred rolling median). At the ends of the load, there are fewer such
-windows. If the rate of the load rises in steps, a centred median follows the steps, but a trailing
-median would lag behind, so that each step would be reported as a spike. At the end of the load, the
-centred median lags behind, too. Therefore the baseline there is at least the first quartile of the
-last END_S seconds: a value that is exceeded for three quarters of this time is a new level of the
-load (a step), not a spike.
+BASELINE_S / 2 away (a centred rolling median). If the rate of the load rises in steps, the centred
+median follows the steps. A median of earlier windows only would lag behind, so that each step would
+be reported as a spike. In the last BASELINE_S / 2 seconds of the load, the centred median lags
+behind, too, because later windows are missing. Therefore the baseline there is at least the first
+quartile of the last END_S seconds: a value that is exceeded for three quarters of this time is a
+new level of the load (a step), not a spike.
 
 Deviation: The deviation is 1.4826 x MAD (median absolute deviation) of the differences between CPU
 use and baseline over the whole load. It estimates the standard deviation of normal noise (Hampel
@@ -26,12 +26,11 @@ half of BASELINE_S, or longer than about a quarter of the load, raises its own b
 not found.
 
 Chance: If single windows often exceed the limit, some of these windows are consecutive by chance.
-Suppose that windows exceed the limit independently of each other with probability q. Then the mean
-number of stretches in n windows is n q (1 - q). From this formula and the observed number of
-stretches, q is estimated. A stretch has L or more windows with probability q^(L-1). If stretches
-that have at least the minimum length are not significantly more frequent than by chance (binomial
-test, P > CHANCE), the minimum length grows by one window. This is repeated until such stretches are
-significantly more frequent, or until no stretch is left.
+Therefore the minimum length of a stretch grows by one window as long as stretches of at least this
+length are not significantly more frequent than by chance (binomial test, P > CHANCE). The chance is
+computed for windows that exceed the limit independently of each other with probability q. Then a
+stretch has L or more windows with probability q^(L-1), and the mean number of stretches in n
+windows is n q (1 - q). q is estimated from this formula and the observed number of stretches.
 
 docs/method-evidence.md gives the rate of false spikes, which tests/present/spikes/test_spikes.py
 simulates.
@@ -113,7 +112,7 @@ class Spike(Stretch):
 
 @dataclass(frozen=True, eq=False)
 class Track:
-    """A series over a load, and the stretches in which it exceeds the limit.
+    """A series of values over a load, and the stretches in which the values exceed the limit.
 
     If the series is CPU use in % of a core, these stretches are spikes.
     """

@@ -27,10 +27,10 @@ window.
 WAITED_FLOOR_PCT = 1.0
 """The deviation of the time spent waiting for a CPU is never below this floor, in % of the time.
 
-With this floor, a stretch is found only if at least 5 % of its time is lost. This floor can be
-smaller than the floor for stolen time (LOST_FLOOR_PCT), because the kernel counts waiting time in
-nanoseconds. The floor must also be smaller, because a server that needs little CPU waits only a few
-milliseconds at a time, even beside a busy program.
+With this floor, a stretch is found only if at least 5 % of its time is lost. The floor can be
+smaller than LOST_FLOOR_PCT, because the kernel counts waiting time in nanoseconds. It has to be
+smaller, because a server that needs little CPU waits only a few milliseconds at a time, even beside
+a busy program.
 """
 LEAST_LOST_MS = 30.0
 """A stretch is reported only if the server lost at least this many ms in it.

@@ -43,7 +43,10 @@ LETTERS = 28
 
 @dataclass(frozen=True, eq=False)
 class _Lane:
-    """A lane of the figure: the CPU use of a kind of work, or of a function, in each window."""
+    """A horizontal strip of the figure, which shows the CPU use of a kind of work or a function.
+
+    `cpu_pct` contains the CPU use in each window.
+    """
 
     name: str
     cpu_pct: Floats
@@ -90,8 +93,9 @@ def ran(tables: Tables) -> Chart:
 def _title(timeline: Timeline, spikes: Sequence[Ran]) -> str:
     """Return the title of the chart.
 
-    If a function of the program clearly took a larger part of the CPU time in a spike than around
-    it, the title names this function. Otherwise the title gives the number of spikes.
+    If a function stands out in a spike (see `ran.py`), the title names this function. If there are
+    several such spikes, the title names the function of the spike with the most additional CPU
+    time. If there is no such spike, the title gives the number of spikes.
     """
     named = [each for each in spikes if each.function is not None and each.function.stands_out]
     if named:
@@ -105,10 +109,10 @@ def _title(timeline: Timeline, spikes: Sequence[Ran]) -> str:
 
 
 def _lanes(timeline: Timeline, spikes: Sequence[Ran]) -> list[_Lane]:
-    """Return at most `MOST_LANES` lanes.
+    """Return the lanes of the figure, which are at most `MOST_LANES`.
 
-    First come the functions that stand out in a spike, and then the kinds of work with most CPU
-    time.
+    The first lanes show functions that stand out in a spike. The other lanes show the kinds of work
+    with most CPU time.
     """
     samples = timeline.samples
     functions = {

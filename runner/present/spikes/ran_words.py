@@ -98,6 +98,6 @@ def _row(each: Ran) -> dict[str, str]:
 
 
 def _callers(found: Function) -> str:
-    """Return up to CALLERS callers of a function; the nearest caller comes first."""
+    """Return the names of up to CALLERS callers of a function, with the direct caller first."""
     nearest = found.callers[: -CALLERS - 1 : -1]
     return " < ".join(short_function(name) for name in nearest) or "–"

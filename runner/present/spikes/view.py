@@ -21,9 +21,9 @@ SUBJECTS = ("server", "generator", "database")
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A trial, and the part of its load that is displayed, from `start_s` to `stop_s`.
+    """A trial, and the seconds of its load that the page displays, from `start_s` to `stop_s`.
 
-    Spikes and events are found in the whole load, even if only a part is displayed. The test of
+    Spikes and events are found in the whole load, even outside the displayed seconds. The test of
     coincidence covers the whole load, too.
     """
 
@@ -46,7 +46,7 @@ class View:
 
     @property
     def numbered(self) -> dict[int, Spike]:
-        """The server's spikes in the displayed part, by number.
+        """The server's spikes in the displayed seconds, by number.
 
         Spikes are numbered from 1 over the whole load.
         """
@@ -57,7 +57,7 @@ class View:
 
     @property
     def highest(self) -> int | None:
-        """The number of the highest counted spike in the displayed part; None if there is none."""
+        """The number of the highest counted spike in the displayed seconds, or None."""
         counted = {
             number: spike.height_pct
             for number, spike in self.numbered.items()
@@ -67,9 +67,10 @@ class View:
 
     @property
     def peaks(self) -> list[tuple[float, float]]:
-        """The server's known CPU peaks, each with the length of its window.
+        """The server's known CPU peaks, as pairs.
 
-        Each pair consists of the peak in % of a core and the length of the window in seconds.
+        A pair consists of the highest mean CPU use over a length of time, in % of a core, and of
+        this length in seconds.
         """
         every = [
             (float(self.case.row[f"server_cpu_peak_{name}_pct"]), s)
@@ -141,8 +142,8 @@ def surroundings(
 def windows(shown: View) -> pd.DataFrame:
     """Return a tidy frame of a trial, with a row for each subject in each window of the sampler.
 
-    The columns are those of the resources table and two additional columns. `baseline_pct` is the
-    baseline of the subject's CPU use; it is NaN for a subject without a baseline. `spike` is the
+    The frame has the columns of the resources table and two additional columns. `baseline_pct` is
+    the baseline of the subject's CPU use, or NaN for a subject without a baseline. `spike` is the
     number of the server's spike to which the window belongs, or 0 if the window is in no spike.
     """
     frame = shown.samples.reset_index(drop=True).assign(baseline_pct=np.nan, spike=0)

@@ -59,7 +59,7 @@ def trial_words(view: View) -> str:
 
 
 def peak_words(view: View) -> str:
-    """Return the server's known CPU peaks over windows of 0.1 s and of 1 s, as text."""
+    """Return the server's highest mean CPU use over 0.1 s and over 1 s, if known, as text."""
     return ", ".join(f"{number(pct)} % over {window_s:g} s" for pct, window_s in view.peaks)
 
 
@@ -103,7 +103,7 @@ def spike_words(view: View) -> str:
 
 
 def spike_table(view: View) -> pd.DataFrame:
-    """Return a table of the server's spikes in the displayed part, with cause and events."""
+    """Return a table of the server's spikes in the displayed seconds, with cause and events."""
     rows = []
     probe = view.case.probe
     for place, spike in view.numbered.items():
@@ -227,7 +227,7 @@ def reading(kind: Events, spikes: int) -> str:
 
 
 def limits(view: View) -> tuple[str, ...]:
-    """Return sentences on what the page about CPU spikes cannot show about this trial."""
+    """Return sentences that say what the page about CPU spikes cannot show about this trial."""
     return tuple(
         sentence
         for sentence in (

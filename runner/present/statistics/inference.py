@@ -7,10 +7,10 @@ the same way (FDA 2001, Statistical Approaches to Establishing Bioequivalence). 
 compares the coverage of this interval with the coverage of the usual bootstrap of log medians, and
 tests/present/statistics/test_inference_simulated.py repeats the comparison.
 
-The distributions come from `scipy.special`. Loading it takes half a second of CPU. scipy delays the
-loading until the first use, so `bench run` spends this time only with `--until`. `scipy.stats`
-takes a second longer to load. Each docstring that mentions a function of `scipy.stats` says why
-that function is not used.
+The distributions come from `scipy.special`, which takes half a second of CPU to load. scipy loads
+this module only when it is first used, so `bench run` spends this time only with `--until`.
+`scipy.stats` takes a second longer to load, so its functions are not used here. Docstrings that
+mention such a function give further reasons.
 """
 
 import math

@@ -73,11 +73,9 @@ class Ranking:
 
     @property
     def transitive(self) -> bool:
-        """True if the differences divide the servers into groups of equal servers.
+        """True if the servers form groups, so that servers differ if and only if their groups do.
 
-        It is then enough to know which neighbours in the ranking differ. Two servers differ if and
-        only if, on the way through the ranking from one to the other, at least one server differs
-        from the next.
+        The groups result from dividing the ranking between neighbours that differ.
         """
         names = [place.name for place in self.places]
         apart = [self.pairs[neighbours].differ for neighbours in pairwise(names)]

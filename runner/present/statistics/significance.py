@@ -31,12 +31,12 @@ EXACT_BLOCKS = 14  # if there are at most this many blocks, all permutations are
 RESOLUTION = 10
 """A test is used only if it can reach a p-value of `alpha` divided by this factor.
 
-If the permutation test or the Mann-Whitney test cannot reach such a small p-value, a t test is used
-instead. With n blocks the smallest possible p-value of the permutation test is 2^(1-n), which
+If the permutation test or the Mann-Whitney test cannot reach such a small p-value, a t test takes
+its place. With n blocks the smallest possible p-value of the permutation test is 2^(1-n), which
 occurs if one server wins every block. Therefore five blocks cannot reach 5 %, and ten blocks cannot
-reach the 0.14 % that Holm's correction requires of the best of 36 pairs. With only a few more
-blocks, the permutation test could reach the level, but only if a server wins almost every block, so
-this test would have little power. The factor excludes these cases, too.
+reach the 0.14 % that Holm's correction requires of the best of 36 pairs. With a few more blocks,
+the permutation test could reach the level only if a server wins almost every block, so it would
+have little power. The factor makes sure that a t test takes its place in these cases, too.
 """
 MAGNITUDES = ((0.147, "negligible"), (0.33, "small"), (0.474, "medium"), (math.inf, "large"))
 """Upper bounds of the absolute value of Cliff's delta, each with the word for values below it.
@@ -52,9 +52,9 @@ def difference_p(a: Sample, b: Sample, alpha: float = ALPHA) -> float:
     permutes the two servers within each block; otherwise it is the Mann-Whitney test. Neither test
     assumes a distribution of the noise.
 
-    `alpha` is the strictest level of Holm's correction. With few trials, these tests cannot reach
-    p-values well below `alpha` (see `RESOLUTION`). Then the t test that belongs to the ratio's
-    interval is used instead (Student's or Welch's, on logarithms).
+    `alpha` is the strictest level of Holm's correction. If there are too few trials for these tests
+    to reach p-values well below `alpha` (see `RESOLUTION`), the result is the p-value of the t test
+    that belongs to the ratio's interval (Student's or Welch's, on logarithms).
     """
     if logs := matched(a, b):
         return float(within_blocks(*logs, alpha))

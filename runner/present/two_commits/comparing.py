@@ -52,7 +52,7 @@ FEW_SESSIONS = "fewer than 2 complete sessions"
 OF_CLOSED_LOADS = (CPU_PER_REQUEST, THROUGHPUT, MEMORY)
 OF_OPEN_LOADS = (P50, P90, P95, P99)
 SHOWN = OF_THE_COUNTERS
-"""Quantities that are shown only to explain other quantities; they do not affect the outcome."""
+"""Quantities that only explain other quantities, and do not affect the outcome of the run."""
 DECIDING = (CPU_PER_REQUEST, THROUGHPUT)
 """Quantities of the closed load that must be decided before the run may end early."""
 
@@ -66,9 +66,9 @@ class Row:
     base: float
     head: float
     judged: Judged | None
-    """The decision about the quantity; None if the quantity cannot be compared."""
+    """The decision about the quantity. It is None if the quantity cannot be compared."""
     why: str = ""
-    """The reason why the quantity cannot be compared; empty if it can be compared."""
+    """The reason why the quantity cannot be compared. It is empty if there is a decision."""
     is_deciding: bool = False
     """True if this quantity must be decided before the run may end early."""
     is_shown_only: bool = False
@@ -81,7 +81,10 @@ class Row:
 
     @property
     def is_suspected(self) -> bool:
-        """True if a difference that affects the outcome is suspected, but not confirmed yet."""
+        """True if a difference is suspected, but further sessions have not confirmed it yet.
+
+        It is always False for a quantity that is only shown.
+        """
         return self.judged is not None and self.judged.suspected and not self.is_shown_only
 
 
@@ -122,18 +125,18 @@ class Kept:
     objective: str
     sessions: int
     base: int
-    """Number of trials of base that kept the objective; each session has two trials of base."""
+    """Number of trials of base that kept the objective. Each session has two trials of base."""
     head: int
-    """Number of trials of head that kept the objective; each session has one trial of head."""
+    """Number of trials of head that kept the objective. Each session has one trial of head."""
 
     @property
     def is_broken(self) -> bool:
         """True if head breaks the objective although base keeps it.
 
-        This is the case if base keeps the objective in at least 90 % of its trials, and head in
-        less than half of its trials. If head really kept the objective as often as base, this would
-        happen in fewer than one of 700 runs with 6 sessions (binomial distribution). With fewer
-        than 6 sessions, the value is always False.
+        Base keeps the objective in at least 90 % of its trials, and head in less than half of its
+        trials. If head really kept the objective as often as base, these two conditions would be
+        met in fewer than one of 700 runs with 6 sessions (binomial distribution). With fewer than 6
+        sessions, the value is always False.
         """
         enough = self.sessions >= LATER_LOOKS[0]
         return enough and self.base >= 0.9 * 2 * self.sessions and self.head < self.sessions / 2

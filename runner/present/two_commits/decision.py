@@ -245,8 +245,8 @@ def _excludes(effects: Effects, rule: Rule, alpha: float, *, slower_only: bool =
     """Return True if the sessions exclude every difference that a tie must exclude.
 
     The interval of the effect at the level `alpha` must lie between `-rule.excluded` and
-    `rule.excluded`. With `slower_only`, only the upper end of the interval matters, because the
-    sessions then need to exclude only that head is slower than base.
+    `rule.excluded`. With `slower_only`, the sessions need to exclude only that head is slower than
+    base, so only the upper end of the interval is checked.
     """
     low, high = one_sample(effects.effect).interval(1 - alpha)
     return float(high) < rule.excluded and (slower_only or float(low) > -rule.excluded)

@@ -35,7 +35,7 @@ class Compared:
     budget: str
     run_id: str
     kept: Kept | None = None
-    """The numbers of trials that kept the objective; None if the run has no objective."""
+    """The numbers of trials that kept the objective. It is None if the run has no objective."""
 
     @property
     def outcome(self) -> Outcome:
@@ -157,7 +157,7 @@ def markdown(found: Compared, remarks: Sequence[str], link: str | None = None) -
     """Return the result as Markdown for a comment on a pull request.
 
     The comment contains a sentence with the outcome, a table, and `remarks`. `link` is the address
-    of a flame graph that shows the difference between the commits; None means that there is none.
+    of a flame graph that shows the difference between the commits, or None if there is no graph.
     """
     shown = table(found)
     parts = [f"**{sentence(found)}**", to_markdown(shown)]
@@ -173,8 +173,8 @@ def junit(found: Compared) -> str:
     """Return the result as JUnit XML, with a test case for each quantity and for the objective.
 
     Quantities that are only shown have no test case. A quantity that became worse counts as a
-    failure. A quantity without a decision usually counts as skipped. It counts as an error if it is
-    a deciding quantity and the whole run is undecided.
+    failure. A deciding quantity without a decision counts as an error if the whole run is
+    undecided. Any other quantity without a decision counts as skipped.
     """
     judged = [row for row in found.rows if not row.is_shown_only]
     suite = ElementTree.Element("testsuite", name="bench ab")

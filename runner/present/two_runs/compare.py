@@ -159,8 +159,8 @@ class RunComparison:
     - `same_binary` names the servers that ran the same binary in both runs.
     - `only_a` and `only_b` are the cells that only one of the runs has.
     - `unsealed` are the cells that have no sealed trial in one of the runs.
-    - `incomparable` has a text for each quantity of a cell that was not compared because it
-      describes the server in only one of the runs. The text contains the verdicts of both runs.
+    - `incomparable` has a text for each quantity of a cell that describes the server in only one of
+      the runs, and is therefore not compared. The text contains the verdicts of both runs.
     """
 
     run_a: str

@@ -43,8 +43,8 @@ Panels with changes come first. The table contains all loads and quantities.
 class Change:
     """A lasting change of a quantity, which begins with run number `at`. Runs are counted from 1.
 
-    `ratio` is the mean of the runs from run `at` until the next change, divided by the mean of the
-    runs between the previous change and run `at`. `p` is the p-value of the change.
+    `ratio` is the mean after the change divided by the mean before it. Each of the two means
+    extends over all runs up to the neighbouring change. `p` is the p-value of the change.
     """
 
     at: int
@@ -147,9 +147,9 @@ def changes(values: Floats, alpha: float = ALPHA) -> Iterator[tuple[int, float]]
 
     The t statistic is computed for each position at which a change could be. The largest t
     statistic is compared with the largest t statistics of simulated series without a change
-    (Worsley 1979, JASA 74, 365). If it is significant, there is a change at its position. Then the
-    values before and the values after this position are searched for further changes in the same
-    way (binary segmentation, Vostrikova 1981).
+    (Worsley 1979, JASA 74, 365). If the largest t statistic is significant, there is a change at
+    its position. Then the values before and the values after this position are each searched for
+    further changes in this way (binary segmentation, Vostrikova 1981).
     """
     if values.size < LEAST:
         return

@@ -13,8 +13,8 @@ NANOSECONDS = 1000
 def folded(stacks: pd.Series[float]) -> str:
     """Return folded stacks with ns per request, in the format of flamegraph.pl and inferno.
 
-    `stacks` contains the µs per request of each call stack. These programs read only whole numbers,
-    so each value is rounded to whole ns. A stack that is rounded to 0 is left out.
+    `stacks` contains the µs per request of each call stack. flamegraph.pl and inferno read only
+    whole numbers, so each value is rounded to whole ns. A stack that is rounded to 0 is left out.
     """
     rounded = ((stack, round(NANOSECONDS * value)) for stack, value in stacks.items())
     return "".join(f"{stack} {value}\n" for stack, value in rounded if value)

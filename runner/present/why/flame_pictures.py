@@ -131,7 +131,7 @@ def svg(root: Frame, color: str = PLAIN, of_two: bool = False) -> str:
     """Return the static SVG of a tree of frames. The same tree always gives the same bytes.
 
     `color` is the colour of the server. `of_two` is True if the tree is the difference of two
-    servers; red then means more CPU time, and hatched blue means less.
+    servers. In such a graph, red means more CPU time, and hatched blue means less.
     """
     drawn = list(boxes(root.kept(MOST_DRAWN), of_two))
     height = max(box.y for box in drawn) + ROW_PX

@@ -182,8 +182,8 @@ class Profiles:
     def by_stack(self, server: str, load: str) -> pd.DataFrame:
         """Return a server's CPU time per request in µs under a load.
 
-        Each row is a category and a call stack. Each column is a recorded slice; its name is the
-        slice's place in the session.
+        Each row is a category and a call stack. Each column is a recorded slice, and the column's
+        name is the place of the slice in the session.
         """
         chosen = self.stacks["server"].eq(server) & self.stacks["load"].eq(load)
         mine = self.slices["server"].eq(server) & self.slices["load"].eq(load)

@@ -41,10 +41,7 @@ _WHERE = {
 }
 TOTAL = "all"
 MOST_MISSED = 0.05
-"""A remark is made if the CPU time of the samples differs too much from the kernel's count.
-
-The difference is too much if it is more than this share of the kernel's count.
-"""
+"""If the samples' CPU time differs from the kernel's by more than this share, a remark says so."""
 NO_PART = "no single kind of work differs significantly"
 LEAST_US = 0.05
 """A sentence names a kind of work only if its difference is at least this many µs per request."""
@@ -57,12 +54,12 @@ def load_words(tables: Tables, load: str) -> str:
 
 
 def trials_of_load(tables: Tables, load: str) -> pd.DataFrame:
-    """Return the run's trials of a profiled load; no rows if the run has no trials of this load."""
+    """Return the run's trials of a profiled load. The frame may be empty."""
     return tables.trials[_first_attempts(tables).str.endswith(f"-{load}")]
 
 
 def _first_attempts(tables: Tables) -> pd.Series[str]:
-    """Return the id of each trial's first attempt; the id ends with the name of the load."""
+    """Return the id of each trial's first attempt, which ends with the name of the load."""
     names: pd.Series[str] = tables.trials["trial_id"].str.replace(r"\.a\d+$", "", regex=True)
     return names
 
@@ -169,8 +166,8 @@ def shares_words(found: Difference) -> str:
 def _parts_words(apart: _Apart) -> str:
     """Return a sentence that says on which kinds of work the additional CPU time is spent.
 
-    The percentages are parts of the sum of all kinds of work for which the more expensive server
-    needs significantly more CPU time. There must be at least one such kind of work.
+    100 % is the additional CPU time of all kinds of work for which the more expensive server needs
+    significantly more CPU time. There must be at least one such kind of work.
     """
     sum_us = sum(part.more_us for part in apart.added)
     first = apart.added[0]
@@ -231,7 +228,7 @@ class _Apart:
 
     @classmethod
     def of(cls, found: Difference) -> _Apart | None:
-        """Return the difference and its parts; None if the total is not significant."""
+        """Return the difference and its parts, or None if the total is not significant."""
         total = found.total
         if not total.is_sure:
             return None
@@ -289,9 +286,9 @@ def first_sentence(profiles: Profiles, load: str, servers: Collection[str]) -> s
 def reason(profiles: Profiles, load: str, servers: Collection[str] = ()) -> Reason | None:
     """Return why one server needs more CPU time per request than another under a load.
 
-    The servers are those that `first_sentence` compares. Return None if their total CPU times do
-    not differ significantly. Return None, too, if there is no single kind of work for which the
-    more expensive server needs significantly more CPU time.
+    The servers are those that `first_sentence` compares. Return None if there are no two servers,
+    if their total CPU times do not differ significantly, or if there is no single kind of work for
+    which the more expensive server needs significantly more CPU time.
     """
     found = _pair_or_all(_compared(profiles, load), servers)
     apart = _Apart.of(found[-1].less(found[0])) if len(found) > 1 else None

@@ -191,8 +191,8 @@ def test_a_disturbed_session_is_left_out_for_all_its_servers(tmp_path):
         "sessions, because the hypervisor or other programs took so much CPU time that the limit "
         "is unknown."
     ) in findings.unknown(once)
-    # If a limit is unknown for any other reason, the trial is kept, because this reason is no
-    # accident: it lies in the load or the server.
+    # If the limit is unknown because of the load or the server, the trial is kept. Here the reason
+    # is that both sides were busy.
     busy = changed(
         seven,
         theft,
@@ -238,8 +238,8 @@ def ranges_by_pandas(tables: Tables, quantity: str) -> list[tuple[str, float, fl
     """Return [("gin", lowest, highest)]: the range of the ratios of axum to gin in the sample.
 
     A ratio above 1 means that axum is better: it is axum / gin for a rate, and gin / axum for a
-    cost. There is a ratio for each load of wrk, because gin ran under no other loads. Check that
-    the verdict of every trial is one with which a ratio may be given.
+    cost. There is a ratio for each load of wrk, because gin ran under no other loads. Also check
+    that every trial has a verdict that allows a ratio.
     """
     trials = tables.trials[tables.trials["status"].eq("sealed")]
     trials = trials[trials["workload"].eq("wrk-matrix")]
@@ -295,9 +295,9 @@ def test_a_run_without_sealed_trials_says_so(six):
 
 
 def test_the_proof_says_how_busy_generator_and_server_were(run_sample):
-    """The CPU use is the mean of the sampled CPU use, weighted by the time of each sample.
+    """The proof gives the mean CPU use of each side, weighted by the time of each sample.
 
-    In this trial server and generator had a core each.
+    In the trial that the proof is about, server and generator had a core each.
     """
     case = findings.queued_case(run_sample)
     assert case is not None

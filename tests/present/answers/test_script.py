@@ -70,8 +70,8 @@ def test_a_run_without_a_script_has_no_endpoints(tables, monkeypatch):
 def with_shares(tables, monkeypatch, requests, share_of_slowest):
     """Replace the endpoints of the run by two made-up endpoints of one trial.
 
-    GET /a has `requests` of 10,000 requests, and the share `share_of_slowest` of the slowest
-    requests. GET /b has all other requests.
+    Of 10,000 requests, `requests` are for GET /a, and all others are for GET /b. The share of GET
+    /a among the slowest requests is `share_of_slowest`.
     """
     row = tables.of_script("endpoints").dropna(subset="endpoint").iloc[:1]
     facts = {"endpoint": "GET /a", "requests": requests, "share_of_slowest": share_of_slowest}

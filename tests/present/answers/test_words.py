@@ -68,7 +68,7 @@ def test_a_progress_line_says_successes_and_failures():
 def test_a_progress_line_counts_the_probes_answers():
     """In a closed load, a progress line counts the probe's answers as part of the server's rate.
 
-    In an open load the line does not, because the load itself sets the rate.
+    In an open load, the line leaves the probe's answers out, because the load itself sets the rate.
     """
     metrics = {
         "requests": 500,

@@ -36,7 +36,7 @@ def test_each_pair_of_servers_has_its_own_range() -> None:
         r"nginx/axum \d\.\d+ to \d\.\d+ and nginx/gin \d\.\d+ to \d\.\d+, intervals .*\(4 comp",
         nginx,
     )
-    # For nginx/gin the claim is too close to tell, because the intervals contain its border.
+    # For nginx/gin the outcome is "too close", because the intervals contain the claim's border.
     ends = re.search(r"nginx/gin .*intervals from (\d\.\d+) to (\d\.\d+) \(", nginx)
     lowest_claimed = float(re.search(r"claimed: (\d\.\d+) to", nginx)[1])
     assert float(ends[1]) < lowest_claimed < float(ends[2])
@@ -55,8 +55,7 @@ def test_the_caveat_names_the_cpus_of_server_and_generator() -> None:
 
 
 def test_the_table_has_servers_with_numbers_and_names_the_others() -> None:
-    """The table of the sample's post has a row for each server with a number, and a note names the
-    other servers.
+    """The table of the sample's post has the servers with a number, and a note names the others.
 
     In the sample, echo has only a response time, gnet and nginx have no number, and gin has two
     labels.
@@ -108,7 +107,7 @@ def test_a_post_begins_with_its_title_s_story_and_one_ratio_that_its_table_has()
 
 
 def means_of_complete_blocks(trials: pd.DataFrame) -> pd.Series:
-    """Return the geometric mean of each server's medians, over the blocks that no server lacks."""
+    """Return the geometric mean of each server's medians, over the blocks that all servers have."""
     by_block = trials.pivot_table(index="block", columns="server", values="latency_p50_ms")
     return np.exp(np.log(by_block.dropna()).mean())
 
@@ -166,7 +165,7 @@ def test_a_claims_ratios_name_their_servers() -> None:
 
 
 def test_a_claim_about_two_pairs_has_an_outcome_for_each() -> None:
-    """nginx is not twice as fast as axum; whether it is about twice as fast as gin stays open."""
+    """The claim that nginx is nearly twice as fast fails for axum, but stays open for gin."""
     (claims,) = [
         block
         for block in chapters.claims(story_of(tables_of("sample")))

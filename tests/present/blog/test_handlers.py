@@ -56,7 +56,7 @@ def test_code_of_an_unknown_commit_is_not_shown(manifest, git):
 
 @pytest.mark.parametrize("commit", ["--output={}", "HEAD", "HEAD --output={}", "main"])
 def test_a_commit_that_is_an_option_of_git_writes_nothing(manifest, tmp_path, commit):
-    """If a manifest's commit looks like an option of git, git does not write the option's file.
+    """If a manifest's commit looks like git's option --output, git does not write a file.
 
     The manifest of a run from another machine can contain any text.
     """

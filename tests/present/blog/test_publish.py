@@ -196,7 +196,7 @@ def test_the_card_has_the_size_that_sites_ask_for(bundle, page):
 
 MOST_WORDS = 1150
 OF_CAPTIONS = 50
-"""Number of the MOST_WORDS words of a post that are reserved for the captions of its figures.
+"""How many of the MOST_WORDS words of a post are reserved for the captions of its figures.
 
 A post that is made without figures has no captions, so it may have at most MOST_WORDS minus
 OF_CAPTIONS words.
@@ -469,7 +469,7 @@ def quick() -> Any:
 
 @pytest.fixture
 def target(bundle: Bundle, tmp_path: Path) -> Path:
-    """Return a copy of the bundle that nobody has edited."""
+    """Return an unedited copy of the bundle."""
     return Path(shutil.copytree(bundle.folder, tmp_path / "bundle"))
 
 

@@ -1,6 +1,6 @@
 """Tests that pages agree on what can be compared.
 
-If one page compares two servers under a load, all other pages must do so, too.
+If one page compares two servers under a load, all other pages must compare them, too.
 """
 
 import pandas as pd
@@ -158,9 +158,9 @@ def test_every_quantity_of_a_page_is_in_the_catalogue_once():
 
 
 def six(full, rps, verdict="server-bound", trials=6):
-    """Return a measurement of about `rps` requests/s with `trials` trials, at most six.
+    """Return a measurement of about `rps` requests/s in `trials` trials.
 
-    The noise of the trials is always the same.
+    There may be at most six trials. Their noise is always the same.
     """
     one = pd.concat([full.head(1)] * 6, ignore_index=True)
     noise = [0.99, 1.01, 1.0, 0.98, 1.02, 1.0]

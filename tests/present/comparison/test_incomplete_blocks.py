@@ -92,7 +92,7 @@ def test_trials_that_were_never_sealed_leave_nothing_out():
 
 @pytest.fixture(scope="module")
 def lacking() -> Tables:
-    """Return a run of six blocks; in block 2, gin has no sealed trial under one load."""
+    """Return a run of six blocks, but in block 2 gin has no sealed trial under one load."""
     six = tables_of("six of wrk")
     return changed(six, of(six, "gin") & six.trials["block"].eq(2), status="failed")
 

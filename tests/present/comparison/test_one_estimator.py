@@ -1,5 +1,6 @@
-"""Tests that all pages use the same estimator: a printed ratio must be the quotient of the two
-values that are printed beside it.
+"""Tests that all pages use the same estimator.
+
+A printed ratio must be the quotient of the two values that are printed beside it.
 
 A printed value stands for all numbers that are rounded to it: 29,416 may be any number from
 29,415.5 to 29,416.5, and 0.0354 any number from 0.03535 to 0.03545. A printed ratio agrees with two
@@ -24,11 +25,14 @@ from runner.present.published.judging import judge_all
 from runner.present.two_runs import compare
 
 RUNS = ["sample", "all", "seeds", "engines"]
-"""The committed runs; `seeds` has too few trials for a ratio of two servers."""
+"""The committed runs.
+
+The run `seeds` has too few trials for a ratio of two servers.
+"""
 
 
 def of_runs(*counts: int) -> list[tuple[str, int]]:
-    """Return each of RUNS with the smallest number of ratios that a test must find in the run."""
+    """Return each of RUNS with its count: a test must find at least this many ratios in the run."""
     return list(zip(RUNS, counts, strict=True))
 
 

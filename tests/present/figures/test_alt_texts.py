@@ -50,7 +50,7 @@ SCALES = {"axum": 1.2, "gin": 0.8, "nginx": 1.0}
 
 @pytest.fixture(scope="module")
 def tables() -> Tables:
-    """Return a run of three servers. Its loads are a closed load of k6, and several loads of wrk.
+    """Return a run of three servers under a closed load of k6, and under several loads of wrk.
 
     The servers' rates under k6 are multiplied by the factors in `SCALES`, both in the table of
     trials and in the table of throughput over time.

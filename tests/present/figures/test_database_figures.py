@@ -1,5 +1,7 @@
-"""Tests of figures and sentences about inserts and ramps: they show the numbers of a synthetic run,
-and give no rank that the verdicts forbid.
+"""Tests of figures and sentences about inserts and ramps.
+
+Figures and sentences must show the numbers of a synthetic run, and must give no rank that the
+verdicts forbid.
 """
 
 import re

@@ -1,5 +1,7 @@
-"""Tests of figures: they show the right numbers, their texts can be read, and their files are the
-same everywhere, byte for byte.
+"""Tests of the numbers, the texts and the files of figures.
+
+The numbers must be right, and the texts must be readable. The files must be the same everywhere,
+byte for byte.
 """
 
 import hashlib
@@ -83,7 +85,7 @@ def test_rate_over_time_has_the_known_rate(tables: Tables) -> None:
     assert rps.mean() == pytest.approx(9000, rel=0.005)
     assert rps.max() == pytest.approx(9000 * 1.05, rel=0.005)
     assert np.allclose(np.diff(t_s), 1.0)
-    # The second load lasts 12 s and has panels for two servers. Its bins are 1 s wide as well.
+    # The second load lasts 12 s and has panels for two servers. Here, too, a bin is 1 s wide.
     ((fine, _),) = lines(figure, 4, "gin")
     assert np.allclose(np.diff(fine), 1.0)
     assert figure.axes[0].get_ylim()[0] == 0
@@ -105,8 +107,8 @@ def test_cpu_over_time_has_the_burst_and_ends_with_the_load(tables: Tables) -> N
     burst = synthetic_run.BURST_AT_S + 0.5
     assert used[np.argmin(np.abs(t_s - burst))] == pytest.approx(45 * 1.3, rel=0.01)
     assert t_s.max() <= 30
-    # The sampler continues after the load, until the generator has ended. What a server does in
-    # this time is not drawn.
+    # The sampler continues after the load, until the generator has ended. The figure does not draw
+    # the server's CPU use after the load.
     trial = tables.sealed("k6").iloc[0]
     rows = tables.resources[
         (tables.resources["trial_id"] == trial["trial_id"]) & (tables.resources["t_s"] > 0)
@@ -120,7 +122,7 @@ def test_cpu_over_time_has_the_burst_and_ends_with_the_load(tables: Tables) -> N
 
 
 def test_cpu_over_time_labels_the_quota(tables: Tables) -> None:
-    """The label of the quota is above the line, and the line is behind the data."""
+    """The CPU that a trial may use is drawn as a line, with a label at the height of the line."""
     for share, label in ((0.5, "quota 50 %"), (1.0, "1 CPU")):
         held = replace(tables, trials=tables.trials.assign(share=share))
         for ax in picture("cpu-over-time", held).axes:
@@ -150,7 +152,7 @@ def sliced(tables: Tables, tmp_path: Path) -> Tables:
 
 @pytest.mark.parametrize("name", ["requests-over-time", "cpu-over-time"])
 def test_slices_are_drawn_apart(name: str, tables: Tables, tmp_path: Path) -> None:
-    """The slices of a trial are drawn as separate lines; the seconds of each slice begin at 0."""
+    """Each slice of a trial is drawn as a line of its own, whose seconds begin at 0."""
     frame = made(name, sliced(tables, tmp_path)).frame
     gin = frame[(frame["panel"] == "experiments, N = 3000") & (frame["server"] == "gin")]
     known = gin.dropna(subset="y")
@@ -220,7 +222,7 @@ def test_matrix_has_the_fastest_server_on_top(tables: Tables) -> None:
 def test_a_disturbed_attempt_is_no_trial_left_out() -> None:
     """If a later attempt of a trial was sealed, the trial is not counted as left out.
 
-    Its disturbed attempt is counted as repeated.
+    The disturbed attempt of the trial is counted as repeated.
     """
     names = [
         "b01-gin-static",
@@ -241,7 +243,7 @@ def test_a_disturbed_attempt_is_no_trial_left_out() -> None:
 
 
 def test_what_a_ramp_leaves_to_be_answered_is_no_rate() -> None:
-    """Requests that are answered after the last step of a ramp count for no rate.
+    """Requests that are answered after the last step of a ramp are not part of any rate.
 
     The ramp has two steps of 0.2 s. The server then needs 0.1 s more to empty its queue.
     """

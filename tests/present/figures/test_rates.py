@@ -49,8 +49,8 @@ def test_the_knee_of_one_queue_is_half_of_its_capacity(capacity: float) -> None:
 def test_a_flat_curve_has_its_knee_at_the_last_sustained_rate() -> None:
     ms = np.where(RATES <= 4000, 2.0, 900.0)
     assert knee(RATES, ms, RATES <= 4000).rate_rps == 4000
-    # If a rate was not sustained but a higher rate was, the higher rate does not count: it was
-    # sustained by chance, and a user who raises the rate meets the lower one first.
+    # Here 8,000/s was sustained, but a lower rate was not. So 8,000/s does not count, because a
+    # user who raises the rate meets the lower rate first.
     assert knee(RATES, ms, (RATES <= 4000) | (RATES == 8000)).rate_rps == 4000
 
 
@@ -120,9 +120,9 @@ def test_the_knees_of_a_sweep_and_what_was_the_limit_beyond(tables: Tables) -> N
 
 
 def test_a_knee_belongs_to_the_first_limit_beyond_it(tables: Tables) -> None:
-    """The note names the generator if it is the first limit that trials meet above the knee.
+    """The note names the generator if the generator is the first limit above the knee.
 
-    This holds even if no trial meets a limit at the next rate above the knee, and only some trials
+    It does so even if no trial meets a limit at the first rate above the knee, and only some trials
     meet a limit at the second rate above the knee.
     """
     axum = swept_axum(tables)

@@ -79,10 +79,10 @@ def pixels(canvas: FigureCanvasAgg) -> np.ndarray:
 
 
 def check_words(figure: Figure) -> np.ndarray:
-    """Check that each text has a contrast of at least 4.5 (WCAG 2.2); return the figure's pixels.
+    """Check the contrast of each text, and return the figure's pixels.
 
-    The text must have this contrast to 95 % of the pixels behind it. The other 5 % may belong to
-    grid lines that cross the text.
+    A text must have a contrast of at least 4.5 (WCAG 2.2) to 95 % of the pixels behind it. The
+    other 5 % may belong to grid lines that cross the text.
     """
     found = readable(figure)
     whole = pixels(figure.canvas)
@@ -104,10 +104,10 @@ def check_words(figure: Figure) -> np.ndarray:
 
 
 def check_lines(figure: Figure, paper: str, full: set[str], faint: set[str]) -> int:
-    """Check the contrast of lines, marks and outlines to the paper; return how many were checked.
+    """Check the contrast of lines, marks and outlines to the page, and return their number.
 
-    Only what is drawn in a colour of a server is checked. The contrast must be at least 3 for the
-    colours in `full`, and at least 2 for the pale colours in `faint`.
+    Only those in a colour of a server are checked. Their contrast to the page's colour `paper` must
+    be at least 3 for the colours in `full`, and at least 2 for the pale colours in `faint`.
     """
     seen = 0
     for ax in figure.axes:
@@ -148,8 +148,8 @@ def test_figures_can_be_read_in_light_and_in_dark(name: str, figure: str) -> Non
     faint = {pale(look.dark, NIGHT) for look in looks}
     assert check_lines(shown, NIGHT, {to_hex(look.dark) for look in looks}, faint) == seen
     assert dark.shape == light.shape
-    # Only colours change: each white pixel becomes dark paper, and nothing is lighter than the
-    # text.
+    # Only colours change: each white pixel gets the colour of the dark page, and nothing is lighter
+    # than the text.
     assert (np.abs(dark[white] - rgb(NIGHT)) < 1 / 255).all()
     assert luminance(dark).max() <= luminance(themes.MOON) + 0.01
 
@@ -307,7 +307,7 @@ def test_lines_and_text_have_the_contrast_of_wcag(paper: str) -> None:
 def test_the_hue_says_the_language_and_the_line_the_server() -> None:
     """The hue of a line shows the language, and the dash pattern of the line shows the server.
 
-    This holds on white and on dark paper.
+    This holds on white pages and on dark pages.
     """
     ranges = {"rust": (20, 90), "go": (205, 310), "c": (140, 185)}
     for language, (low, high) in ranges.items():

@@ -1,4 +1,4 @@
-"""Tests of the parts of which pages and posts consist, and of posts about several kinds of run.
+"""Tests of the elements of pages and posts, and of posts about several kinds of run.
 
 Tables must be accessible to screen readers, Markdown must show texts unchanged, and headings
 without content must be left out.
@@ -149,7 +149,7 @@ def test_code_between_backticks_is_code() -> None:
 
 
 def exported(tmp_path: Path, *cells: str) -> list[str]:
-    """Export a notebook with these cells; return the texts of the page.
+    """Export a notebook with these cells, and return the texts of its page.
 
     `= text` is a code cell with the output `text`, and `=` is a code cell without output. Any other
     cell is Markdown.
@@ -205,7 +205,7 @@ def test_code_cannot_leave_its_fence() -> None:
 
 
 def posted(folder: Path) -> tuple[Post, dict[str, str]]:
-    """Return the post about a run, and the words of the post's report, by heading."""
+    """Return the post about a run, and the words under each heading of the post's report."""
     post = compose(read(folder), ())
     found = dict[str, str]()
     title = ""

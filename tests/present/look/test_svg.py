@@ -14,9 +14,7 @@ NAMESPACE = "{http://www.w3.org/2000/svg}"
 
 @pytest.fixture(scope="module")
 def figure():
-    """Return a figure with thousands of dots in two colours, and with a collection of dots that all
-    have different colours.
-    """
+    """Return a figure with thousands of dots in two colours, and 50 dots of different colours."""
     made = Figure(figsize=(4, 3))
     ax = made.subplots()
     x = np.linspace(0, 1, 2000)

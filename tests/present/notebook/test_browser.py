@@ -26,8 +26,7 @@ from runner.store import find_run
 WIDTHS = (1280, 700, 390)
 THEMES = ("light", "dark")
 LEAST = {"bundle": (1, 0), "bundle report": (5, 3), "report": (5, 3)}
-"""For each page, two numbers: the page must have more figures than the first, and more tables than
-the second."""
+"""The number of figures and the number of tables that each page must exceed."""
 PAGES = tuple(LEAST)
 
 needs_chromium = pytest.mark.skipif(
@@ -214,7 +213,7 @@ FAULTS = [
 def sound(chromium: Any, tmp_path: Path) -> Callable[[str], Any]:
     """Return a function that opens a page without faults, with the given HTML added to its body.
 
-    The function returns a context manager. It yields playwright's page, and the list of the
+    The function returns a context manager, which yields playwright's page and the list of the
     addresses that the page requests.
     """
 

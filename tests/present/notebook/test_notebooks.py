@@ -60,7 +60,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def kernels(in_lab: Path) -> Iterator[Kernels]:
-    """Yield a pool with one kernel in the lab; this kernel runs one notebook after the other."""
+    """Yield a pool whose only kernel, in the lab, runs one notebook after the other."""
     with Kernels(1) as ready:
         yield ready
 
@@ -153,7 +153,7 @@ def test_a_wrong_parameter_is_one_sentence_and_an_error(lab, tmp_path, parameter
 
 @pytest.fixture(scope="module")
 def report(in_lab: Path) -> dict[Path, list[str]]:
-    """Build the pages of the sample; return the names of each page's figures, by page."""
+    """Build the pages of the sample, and return the names of the figures of each page."""
     return notebooks.build_report(find_run("sample"))
 
 
@@ -236,7 +236,7 @@ def test_kernels_that_have_just_worked_end_without_a_word(capfd):
 
 
 def test_a_notebook_begins_when_the_variables_of_the_last_are_forgotten(tmp_path, monkeypatch):
-    """A notebook begins only after the kernel has forgotten the variables of the last notebook.
+    """A notebook begins only after the kernel has forgotten the previous notebook's variables.
 
     The request to forget and the request to execute are sent over different connections. A kernel
     may handle them in any order, so the second request must wait for the first.

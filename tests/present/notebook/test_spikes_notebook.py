@@ -154,7 +154,7 @@ def test_each_panel_says_what_it_shows_at_a_second(in_lab: Path) -> None:
 
 
 def run_cells(client: Any, *sources: str, reader: bool) -> list[dict[str, Any]]:
-    """Execute cells in the way in which a front end does; return what the cells display.
+    """Execute cells as a front end does, and return what the cells display.
 
     A front end is the program in which a reader opens a notebook.
     """
@@ -199,7 +199,7 @@ def client(lab: Path) -> Any:
 
 
 def test_the_front_end_says_whether_somebody_is_there(client: Any) -> None:
-    """The kernel knows whether a reader is there: each request to execute code says so."""
+    """The kernel learns from each request to execute code whether a reader is there."""
     ask = "from runner.present.notebook.pages import has_reader\nhas_reader()"
     for reader in (True, False):
         assert run_cells(client, ask, reader=reader)[-1]["text/plain"] == str(reader)

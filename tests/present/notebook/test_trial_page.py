@@ -155,8 +155,8 @@ def test_a_percentile_needs_enough_requests(
 ) -> None:
     """The words about a trial give a percentile only if the trial has enough requests for it.
 
-    If the probe was much faster than k6, the words also say that most of k6's median response time
-    passed outside the server. Otherwise, they do not say so.
+    The words also say that most of k6's median response time passed outside the server, but only
+    if the probe was much faster than k6.
     """
     assert " ms passed outside the server." in evidence.probe_saw(case)
     few = with_row(case, requests=2000.0)

@@ -59,7 +59,7 @@ def judge(name: str, tables: Tables) -> Outcome:
     return judging.judge(tables, CLAIMS[name])
 
 
-# --- each claim in a world in which it holds, and in one in which it does not ---------------------
+# --- each claim with a run in which it holds, and with a run in which it does not -----------------
 
 ELSEWHERE = {"wrk-opens-what-it-is-asked"}
 """Claims that are judged by the published commands instead of a run.
@@ -266,8 +266,9 @@ DECIDED = [
         ABSENT,
         [],
     ),
-    # The generator limited axum's rate, so only one end of the ratio is known. The claim stays open
-    # if the unknown end could change the outcome, because axum could do more than was measured.
+    # The generator limited axum's rate, so axum could do more than was measured, and only one end
+    # of the ratio's interval is known. The claim stays open if the unknown end could change the
+    # outcome.
     ("even-at-100", World(values=BOUND), CLOSE, []),
     ("even-at-100", World({("axum", "keepalive-100", RATE): 1.2}, values=BOUND), FAILS, []),
 ]
@@ -502,7 +503,7 @@ COMPARISONS = {
     "at most a ratio above": (HIGHER, AT_MOST, dict.fromkeys((ABOVE, BELOW, BETWEEN), BORDER)),
     "at most a ratio below": (LOWER, AT_MOST, {ABOVE: BEYOND, BELOW: WITHIN, BETWEEN: BEYOND}),
 }
-"""Comparisons by name: a ratio, the ends of its interval, and what is found for each claim."""
+"""Comparisons by name: a ratio, the ends of its interval, and the right finding for each claim."""
 
 
 @pytest.mark.parametrize("name", COMPARISONS)

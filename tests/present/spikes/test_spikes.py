@@ -152,8 +152,8 @@ def test_the_deviation_of_normal_noise_is_the_known_one():
 def duty(rng):
     """Return the CPU use per window of a server that is busy for 30 ms of every 100 ms.
 
-    The windows are slightly longer or shorter than 50 ms. So each pair of windows begins at another
-    point of the period of 100 ms.
+    The windows are slightly longer or shorter than 50 ms. So each pair of windows begins at a
+    different time within the period of 100 ms.
     """
     length_s = WINDOW_S * (1 + rng.uniform(-0.002, 0.002))
     edges = rng.uniform(0, 0.1) + np.arange(WINDOWS + 1) * length_s
@@ -192,9 +192,9 @@ STEADY = {
     "log-normal": (lambda rng: 20 + 10 * np.exp(rng.normal(0, 1, WINDOWS)), 20),
     "jobs of 20 ms, seldom": (seldom, 40),
 }
-"""For each kind of noise, a function that draws the CPU use of a trial, and a number of trials.
+"""Kinds of noise, each as (function that draws the CPU use of a trial, limit).
 
-Of TRIALS trials that the function draws, at most this number may have a spike.
+Of TRIALS trials that the function draws, no more than the limit may have a spike.
 """
 
 
@@ -219,8 +219,8 @@ def test_a_spike_among_chance_windows_is_found_alone():
 def test_many_real_spikes_do_not_pass_for_chance():
     """In a trial with a spike of 100 ms in each second, all of these spikes are found.
 
-    Each spike is a pair of high windows. If windows were high independently of each other, there
-    would not be so many pairs, so the pairs are not taken for chance.
+    Each spike is a pair of high windows. Chance alone would not make so many pairs, so the lab must
+    not take the pairs for chance.
     """
     cpu = np.random.default_rng(4).normal(30, 1, WINDOWS)
     found = found_in(cpu + 40 * sum(within(ends(), begin + 0.25, 0.1) for begin in range(1, 29)))
@@ -271,7 +271,7 @@ def strewn(rng, count, apart_s=0.5):
 def test_p_keeps_its_level_where_nothing_is_tied():
     """If spikes and events are unrelated, p <= 0.05 in at most 5 % of the trials.
 
-    The same holds for other levels, so p is spread evenly, as far as its few possible values allow.
+    Likewise, p <= 0.25 in at most 25 % of the trials, and p <= 0.5 in at most 50 %.
     """
     rng = np.random.default_rng(8)
     pairs = [(strewn(rng, 6), [(at, at + 0.25) for at in strewn(rng, 25)]) for _ in range(600)]
@@ -575,7 +575,7 @@ def test_the_figure_of_any_trial_can_be_read():
 
 
 def test_the_synthetic_run_of_other_tests_is_read_too(tmp_path):
-    """The spike in the synthetic run of other tests is found, too.
+    """The spike in the synthetic run that other tests use is found.
 
     In this run the server has one burst of CPU use, which lasts one second. The run's tables have
     no columns with values of /stats, and no rows about the host.
@@ -618,8 +618,8 @@ def test_the_peaks_over_two_windows_are_those_of_the_samples():
 def test_a_peak_is_its_height_above_the_baseline():
     """In the table of peaks, the peak over 100 ms agrees with the height plus the baseline.
 
-    The two are equal in the row of a peak that is no spike, even if a higher window that is not
-    part of the peak lies beside it. In the row of a spike, the peak over 100 ms is not larger.
+    For a peak that is no spike, the two are equal. For a spike, the peak over 100 ms is not larger
+    than height plus baseline.
     """
     found = peaks(run())
     top_pct = found["height_pct"] + found["baseline_pct"]

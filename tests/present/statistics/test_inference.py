@@ -1,5 +1,6 @@
-"""Tests of intervals of medians, means, ratios and percentile curves: the intervals must agree with
-scipy, with printed tables and with known latencies.
+"""Tests of intervals of medians, means, ratios and percentile curves.
+
+The intervals must agree with scipy, with printed tables and with known latencies.
 """
 
 import math
@@ -97,7 +98,7 @@ def test_fewer_than_five_values_have_their_range_beside_the_mean() -> None:
 def test_a_mean_of_equal_values_lies_within_its_ends(n: int) -> None:
     """The mean of equal values lies between the ends of its interval, in spite of rounding.
 
-    Otherwise matplotlib would have to draw an error bar of a negative length, which it refuses.
+    If the mean lay outside, matplotlib would refuse to draw an error bar of a negative length.
     """
     for value in RNG.lognormal(8, 1, 200):
         found = mean_of([value] * n)
@@ -138,7 +139,7 @@ def test_a_ratio_is_the_quotient_of_its_two_means(first_block: int, common: int)
     """A ratio is the quotient of two means.
 
     The means are over the blocks that both sides have. If there are fewer than five such blocks,
-    they are over all trials.
+    the means are over all trials.
     """
     a = RNG.lognormal(2, 0.3, 9)
     b = RNG.lognormal(1, 0.3, 9)

@@ -135,7 +135,8 @@ def test_the_bootstrap_of_log_medians_breaks_its_promise(blocks, least):
 
     If blocks are drawn separately for each server, the intervals cover 0 in more than 99 % of the
     campaigns, because the bootstrap then ignores that the servers share an effect in each block. If
-    the same blocks are drawn for both servers (`blocks`), they still cover 0 in more than 97 %.
+    the same blocks are drawn for both servers (`blocks`), the intervals still cover 0 in more than
+    97 % of the campaigns.
     """
     a, b = campaigns("log-normal", 10, 2, 3.0, times=1_000)
     rng = np.random.default_rng(3)
@@ -342,7 +343,7 @@ def looks(differences: np.ndarray) -> np.ndarray:
 
 
 def test_a_run_that_stops_when_decided_errs_in_5_percent():
-    """If runs of equal servers stop when a difference is decided, about 5 % of the runs find one.
+    """Of runs of equal servers that stop as soon as they decide, about 5 % find a difference.
 
     Each run is tested at five looks, at the level LOOK_ALPHA, which is lower than 5 %. At a level
     of 5 % for each look, 14 % of the runs would find a difference.
@@ -372,8 +373,8 @@ def twins() -> list[np.ndarray]:
     """Return log(gin-b / gin) of requests/s in slices, as an array for each load of the sample.
 
     gin-b is a second label of gin. An array has a row for each session, and a column for each place
-    that a slice has in its session. Sessions with fewer than two values are left out, and then
-    loads with fewer than five sessions.
+    of a slice in its session. Sessions with fewer than two values are left out. Loads of which
+    fewer than five sessions remain are left out, too.
     """
     run = RunFolder(ROOT / "data" / "sample")
     trials, slices = (pd.read_parquet(run.table(name)) for name in ("trials", "slices"))

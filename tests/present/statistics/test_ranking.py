@@ -240,7 +240,7 @@ TESTS: dict[str, Callable[..., float]] = {
     "welch": lambda a, b: stats.ttest_ind(a, b, equal_var=False).pvalue,
     "mann-whitney": mann_whitney_p,
 }
-"""For each test's name, a function that returns its p-value for the logarithms of two sides."""
+"""Functions that return the p-value of a test for the logarithms of two sides, by test."""
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,7 @@ def test_blocks_that_the_servers_share_do_not_hide_a_difference(six):
 def test_servers_that_do_not_differ_are_a_tie(six):
     """If no difference is found between two servers, the sentence calls them a tie.
 
-    It also says how large a difference would have been found.
+    The sentence also says how large a difference would have been found.
     """
     gin = [79_000.0, 76_000, 82_000, 78_900, 84_500, 81_900]
     text = finding(changed(six, of(six, "gin"), served_rps=gin))
@@ -355,7 +355,7 @@ def half_mixed(trials):
 
 @pytest.fixture(scope="module", params=["three", "rates"])
 def mixed(request, tmp_path_factory):
-    """Return a run in which half of the k6 trials found some of their connections closed."""
+    """Return a run in which half of the k6 trials kept only some of their connections."""
     folder = shutil.copytree(
         folder_of(request.param).path, tmp_path_factory.mktemp("mixed") / "run"
     )

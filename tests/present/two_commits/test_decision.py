@@ -20,7 +20,10 @@ from runner.present.two_commits.decision import (
 
 RULE = Rule(0.025)
 WAVE = np.resize([1.0, -1.0, 0.5, -0.5], 40)
-"""Noise of up to 40 sessions; its mean over any four sessions in a row is 0."""
+"""Noise of up to 40 sessions.
+
+The mean of the noise over any four sessions in a row is 0.
+"""
 
 
 def effects(head_pct, *, noise_pct=0.5, sessions=20, same_pct=0.0):
@@ -112,7 +115,7 @@ def test_wide_noise_is_not_decided():
 def test_at_the_end_no_slowdown_is_enough_for_a_tie():
     """At the end of a run, the outcome is a tie if the interval excludes a slowdown of 5 %.
 
-    By the interval, head is at most 3 % slower. It may also be 9 % faster.
+    Here the interval reaches from head being 8 % faster to head being 3 % slower.
     """
     far = effects(-3.4, noise_pct=8.0, sessions=9)
     assert judge(far, RULE, ended=False).outcome is Outcome.UNDECIDED

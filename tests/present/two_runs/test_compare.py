@@ -51,7 +51,7 @@ def compared(make: Make, bench: Any) -> Compared:
     """Return a function that makes two runs and compares them.
 
     The first run is made without changes. The function's arguments are the changes of the second
-    run (see `make`). It returns the output of `bench compare --json`.
+    run (see `make`). The function returns the output of `bench compare --json`.
     """
 
     def run(*shape: Any, **facts: Any) -> dict[str, Any]:

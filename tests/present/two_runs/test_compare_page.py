@@ -122,7 +122,7 @@ def test_a_notebook_that_lacks_a_parameter_is_refused(in_lab, tmp_path):
 def test_the_figure_has_the_intervals_and_the_border(lab, found):
     """The figure shows the interval of each ratio, with a hollow mark if the ratio is a tie.
 
-    It also shows the border beyond which a change is a regression.
+    The figure also shows the border beyond which a change is a regression.
     """
     trials = pd.read_parquet(lab / "data" / "runs" / "one" / "tables" / "trials.parquet")
     chart = compare.ratios(found, identities(trials))

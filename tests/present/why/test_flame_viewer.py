@@ -1,5 +1,6 @@
-"""Tests of the viewer of flame graphs in a real browser: zooming, searching, a narrow screen,
-printing, and hostile names of functions.
+"""Tests of the viewer of flame graphs in a real browser.
+
+The tests zoom, search and print, use a narrow screen, and give functions hostile names.
 """
 
 import browser as b

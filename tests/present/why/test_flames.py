@@ -1,5 +1,7 @@
-"""Tests of flame graphs: widths must agree with folded stacks, differences must agree with the
-tables, and hostile names of functions must do no harm.
+"""Tests of flame graphs.
+
+Widths must agree with folded stacks, and differences must agree with the tables. Hostile names of
+functions must do no harm.
 """
 
 import hashlib
@@ -182,7 +184,7 @@ LOOKS = {"axum": KNOWN["rust", "axum"], "gin": KNOWN["go", "gin"]}
 def test_a_server_without_a_trial_has_a_graph():
     """A server with a profile but without a trial has a flame graph.
 
-    A run has such a server if its time sufficed only for the server's profile.
+    A run has such a server if the run's time sufficed only for the server's profile.
     """
     names = [each.name for each in pictures.blocks(profiles_of(US), {}, LOAD, "a load", SOURCE)]
     assert names == ["gin minus axum, a load", "axum, a load", "gin, a load"]

@@ -45,8 +45,8 @@ def test_a_post_gives_the_reason_from_what_is_sure(tables, monkeypatch):
     monkeypatch.setattr(figures, "profiles_of", lambda _: of_load(profiles_of(US, noise_us=0.1)))
     (said,) = chapters.why(story(tables))
     assert load_words(tables, LOAD) in set(tables.trials["load_brief"])
-    # The paragraph's first sentence compares the same servers under the same load. So the sentence
-    # about the kinds of work does not name servers and load again.
+    # The paragraph's first sentence already names the servers and the load. So the sentence about
+    # the kinds of work does not name them again.
     quoted = findings.quoted_ratio(tables)
     assert quoted is not None and quoted.trial["load"] in set(tables.trials["load"])
     place = "On a core, with 100 kept connections (wrk-matrix),"
@@ -74,8 +74,8 @@ def test_the_reason_is_about_the_servers_of_the_quoted_ratio(tables, monkeypatch
     (first,) = figures.first_sentences(tables, quoted)
     assert first.startswith("gin takes ")
 
-    # If a server of the quoted ratio was not profiled, as actix here, the most expensive server is
-    # compared.
+    # Here actix, a server of the quoted ratio, was not profiled. So the reason is about the most
+    # expensive server.
     assert reason(made, LOAD, {"axum", "actix"}).more == "echo"
 
 
@@ -92,7 +92,7 @@ def test_a_post_without_a_sure_reason_has_none(tables, monkeypatch):
 
 
 def test_a_server_of_fixed_bodies_is_never_the_base():
-    """A server that sends only fixed bodies is not the base if two other servers can be compared.
+    """A server that sends only fixed bodies is not compared if there are two other servers.
 
     nginx takes the least CPU time, but it only shows how much the machine can do.
     """

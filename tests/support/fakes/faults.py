@@ -1,7 +1,7 @@
 """Read which fault a test has chosen for the programs of a fake lab.
 
-With a fault, a program fails, or waits until the test kills it. This module is copied into the
-folder of the fake lab's tools.
+A fault makes a program fail, give wrong results, or wait until the test changes the fault. This
+module is copied into the folder of the fake lab's tools.
 """
 
 import json
@@ -16,7 +16,7 @@ PAUSED = TOOLS / "paused"
 
 
 def running() -> str:
-    """Return the id of the trial that began last, from the journal; empty if no trial has begun."""
+    """Return the id of the trial that began last, or an empty text if no trial has begun."""
     journals = TOOLS.parent.glob("data/runs/*/journal.jsonl")
     begun = [
         line for path in journals for line in path.read_text().splitlines() if '"running"' in line
@@ -25,7 +25,7 @@ def running() -> str:
 
 
 def asked() -> str:
-    """Return the fault of the trial that runs now; empty if there is none.
+    """Return the fault of the trial that runs now, or an empty text if it has no fault.
 
     In the file `fault`, a line `FAULT bNN` holds for the trials of block NN, and a line `FAULT`
     holds for every trial.
@@ -36,11 +36,11 @@ def asked() -> str:
 
 
 def pause(state: str, most_s: float = 30.0) -> None:
-    """If the fault is `pause-STATE`, wait until the file `fault` changes, or `most_s` have passed.
+    """Wait, if the fault is `pause-STATE`, until a test changes the fault or `most_s` have passed.
 
     Before the wait, copy the file `fault` to the file `paused`, which tells the test that this
-    program waits. If such a copy exists already, return at once: an earlier attempt at this trial
-    was paused, and the lab repeats the trial because the machine disturbed that attempt.
+    program waits. If the copy exists already, return at once: a program has waited in an earlier
+    attempt at this trial, and the lab repeats the trial because that attempt was disturbed.
     """
     file = ASKED.read_text() if ASKED.exists() else ""
     if asked() != f"pause-{state}" or (PAUSED.exists() and PAUSED.read_text() == file):
