@@ -16,7 +16,7 @@ from runner import cli
 from runner.model import Campaign
 from runner.planning.catalog import load_campaign
 
-pytest_plugins = ["disturbance", "pytester"]
+pytest_plugins = ["disturbance", "pytester", "time_limit"]
 # Without this line, nbformat's validator would compile a grammar of IRIs, which takes some seconds
 # in each process of the tests. The grammar is not needed, because no notebook has an IRI.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]

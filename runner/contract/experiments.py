@@ -37,7 +37,10 @@ left_open = partial(ExperimentCase, "open")
 
 
 def rejected(name: str, field: str | None, body: bytes) -> ExperimentCase:
-    """Return a case that must be answered with 400 and an error that names `field`."""
+    """Return a case that must be answered with 400 and an error.
+
+    The error must name `field`, unless `field` is None.
+    """
     return ExperimentCase("rejected", name, body, field)
 
 
@@ -55,9 +58,10 @@ The limits of a text's length count characters, not bytes or units of UTF-16.
 def text_cases(
     name: str, field: str, most: int, body: Callable[[object], bytes]
 ) -> Iterator[ExperimentCase]:
-    """Yield cases at and beyond the limits of a text field, which must have 1 to `most` characters.
+    """Yield cases of a text field, which must have 1 to `most` characters.
 
-    `body` is a function that gets a value, and returns an object whose text field has this value.
+    The lengths are 1, `most` and `most` + 1. Further cases have values of wrong types. The function
+    `body` returns the JSON of an object whose text field has the given value.
     """
     for label, letter in CHARACTERS:
         yield accepted(f"{name} of 1 {label} character", body(letter))
@@ -168,7 +172,7 @@ def json_cases(body: bytes, text: bytes) -> Iterator[ExperimentCase]:
         "an empty array instead of an object": b"[]",
         "the object in an array": b"[" + body + b"]",
         "20,000 open brackets": b"[" * 20_000,
-        "20,000 open objects": b'{"a":' * 10_000,
+        "10,000 open objects": b'{"a":' * 10_000,
         **{name: body.replace(text, string) for name, string in INVALID_STRINGS.items()},
         **{f"{value.decode()} as a value": with_field(body, value) for value in INVALID_VALUES},
         **{
@@ -366,7 +370,7 @@ MD5_CASES = (
 )
 """Names of the cases that are also sent to the MD5 endpoint.
 
-A few cases suffice to show that this endpoint validates bodies in the same way.
+A few cases suffice to show that this endpoint validates bodies as POST /experiments does.
 """
 
 

@@ -407,8 +407,9 @@ def _open_spool(spool: Path, threads: int) -> duckdb.DuckDBPyConnection:
 
 
 _FACTS = """
-    SELECT min(end_ns - round_even(occupied_ms * 1e6, 0)::BIGINT) AS first_start_ns,
-           max(end_ns) AS last_end_ns,
+    SELECT min(end_ns - round_even(occupied_ms * 1e6, 0)::BIGINT)
+               FILTER (port IS DISTINCT FROM $set_up) AS first_start_ns,
+           max(end_ns) FILTER (port IS DISTINCT FROM $set_up) AS last_end_ns,
            count(*) FILTER (own AND NOT ok) AS failed,
            count(*) FILTER (own AND status <> 0) AS with_status,
            max(abs(sending_ms + waiting_ms + receiving_ms - duration_ms)) AS worst_residual_ms,
@@ -439,7 +440,8 @@ def _numbers_of_load(
     `asked` is the requested use of connections. `digest_requests` explains `held` and `window_s`.
     Raise DamageError if the clock was set during the load.
     """
-    facts = database.sql(_FACTS, params={"blocked": BLOCKED}).to_arrow_table().to_pylist()[0]
+    params = {"blocked": BLOCKED, "set_up": SET_UP_PORT}
+    facts = database.sql(_FACTS, params=params).to_arrow_table().to_pylist()[0]
     first_ns = facts["first_start_ns"]
     last_ns = facts["last_end_ns"]
     connected = facts.pop("connected")

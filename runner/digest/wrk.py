@@ -1,7 +1,7 @@
 """Read wrk's result, and undo the back-fill of wrk's histogram.
 
-To correct for coordinated omission, wrk adds latencies that it did not measure to the histogram.
-This correction is called the back-fill.
+The back-fill is wrk's correction for coordinated omission: wrk fills its histogram with further
+latencies, although it did not measure them.
 """
 
 from collections.abc import Sequence

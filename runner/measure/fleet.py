@@ -123,12 +123,24 @@ class FleetIdle(IdleCpus):
         self._places = places
 
     def ask(self, state: Idle) -> None:
-        """Let the idle CPUs of every host poll, or sleep as the host's system decides."""
-        for place in self._places.values() if state != self.state and self.problem is None else ():
+        """Let the idle CPUs of every host poll, or sleep as the host's system decides.
+
+        If the CPUs of one host cannot poll, the CPUs of all hosts sleep.
+        """
+        if state == self.state or self.problem is not None:
+            return
+        self._tell_all(state)
+        if self.problem is not None:
+            state = "system"
+            self._tell_all(state)
+        self.state = state
+
+    def _tell_all(self, state: Idle) -> None:
+        """Ask the stations of all hosts for a state, and keep the first problem with polling."""
+        for place in self._places.values():
             problem = place.station.ask("idle", state=state)
-            if state == "polling" and problem is not None:
+            if state == "polling" and problem is not None and self.problem is None:
                 self.problem = f"on the host of the {place.role} {problem}"
-        self.state = "system" if self.problem else state
 
 
 class Fleet:
@@ -224,7 +236,7 @@ class Fleet:
     def hazards(self, connections: int, opened: int) -> dict[str, list[Diagnosis]]:
         """Return the diagnoses of everything that can distort a campaign's numbers, by host.
 
-        A host is named by its roles. `connections` and `opened` mean the same as in
+        The keys are the roles of the hosts. `connections` and `opened` mean the same as in
         `machine.examine`.
         """
         found = {}
@@ -346,10 +358,9 @@ def open_fleet(hosts: Hosts, ledger: Ledger, say: Callable[[str], None]) -> Iter
 
 @contextlib.contextmanager
 def _naming_the_lost(vigil: Vigil) -> Iterator[None]:
-    """If a host was lost, replace an error in the context by an error that names the lost hosts.
+    """Replace an error in the context by an error that names the lost hosts, if a host was lost.
 
-    The loss of a host can cause other errors, for example a timeout, which do not say that the host
-    is lost.
+    The original error is for example a timeout, which does not say that a host is lost.
     """
     try:
         yield
@@ -460,7 +471,7 @@ def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def _bring(builder: Any, client: Any, image: str) -> None:
-    """Copy an image from the builder's engine to the client's engine, if it is missing there.
+    """Copy an image from the builder's engine to the client's engine, if it is not there yet.
 
     Raise LabError if the client's engine has no image of this id after the copy.
     """

@@ -17,7 +17,7 @@ from typing import Literal
 
 from runner.measure.leftovers import Ledger
 from runner.measure.procfs import descendants
-from runner.measure.tools import find_program, remedy
+from runner.measure.tools import find_program, remedy, run_within
 from runner.model import LabError
 from runner.store import replacing
 
@@ -42,6 +42,8 @@ TRACEPOINTS = Path("/sys/kernel/tracing/events")
 PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 PATIENCE_S = 20.0
 """perf must answer within this time. Normally, perf answers within 0.1 s."""
+READING_S = 120.0
+"""perf must convert the samples of a slice into text within this time."""
 STARTS = 5
 """perf is started at most this many times.
 
@@ -64,8 +66,11 @@ def refusal() -> str | None:
     except LabError as missing:
         return str(missing)
     argv = [str(perf), "stat", "-e", f"cpu-clock,{ALL_CALLS}", "true"]
-    if subprocess.run(argv, capture_output=True, check=False, timeout=PATIENCE_S).returncode == 0:
-        return None
+    try:
+        if run_within("perf stat", argv, PATIENCE_S).returncode == 0:
+            return None
+    except LabError as hung:
+        return str(hung)
     with contextlib.suppress(OSError):
         level = PARANOID.read_text().strip()
         if os.geteuid() != 0 and level != "-1":
@@ -92,7 +97,7 @@ def need_perf() -> Path:
 def events() -> tuple[str, ...]:
     """Return the names of the events that perf counts.
 
-    Some of the events are system calls (CALLS). Those that this kernel does not have are left out.
+    Some of the events are system calls (CALLS). Leave out system calls that this kernel lacks.
     """
     names = (f"sys_enter_{call}" for call in CALLS)
     known = (f"syscalls:{name}" for name in names if (TRACEPOINTS / "syscalls" / name).is_dir())
@@ -181,9 +186,8 @@ class Perf:
         raise AssertionError("a loop of at least one start")
 
     def _run(self, *arguments: str) -> bytes:
-        done = subprocess.run(
-            [*self._prefix, *arguments], capture_output=True, check=False, timeout=120
-        )
+        argv = [*self._prefix, *arguments]
+        done = run_within(f"perf {arguments[0]}", argv, READING_S)
         if done.returncode:
             raise LabError(f"perf {arguments[0]} failed{_last(done.stderr)}.", exit_code=1)
         return done.stdout
@@ -233,9 +237,9 @@ class _Started:
             raise OSError("no acknowledgement")
 
     def end(self) -> str:
-        """End perf if it still runs; return the last line of perf's errors, as `_last` does.
+        """End perf if it still runs; return the last line of perf's errors as `: "LINE"`.
 
-        A second call does nothing, and returns an empty text.
+        Return an empty text if there are no errors, or if they have been read before.
         """
         said = b""
         self.process.kill()
@@ -247,6 +251,9 @@ class _Started:
 
 
 def _last(said: bytes) -> str:
-    """Return the last line of a program's errors as `: "LINE"`; empty if there are no errors."""
+    """Return the last line of a program's errors as `: "LINE"`, for use in a message.
+
+    Return an empty text if there are no errors.
+    """
     lines = said.decode(errors="replace").strip().splitlines()
     return f': "{lines[-1][:200]}"' if lines else ""

@@ -120,9 +120,10 @@ class Connection:
     def is_closed(self) -> bool:
         """Return whether the server has closed this idle connection.
 
-        Call this method only if the connection is ready to be read. No answer is due on an idle
-        connection, so without TLS it is ready only because the server has closed it. With TLS, it
-        may also be ready because of a record of TLS itself.
+        Call this method only if the connection is ready to be read. The server owes no response on
+        an idle connection. So without TLS, the connection can be ready only because the server has
+        closed it. With TLS, the server may also have sent a message of the TLS protocol, such as a
+        session ticket. In this case, return False.
         """
         if not isinstance(self.channel, ssl.SSLSocket):
             return True

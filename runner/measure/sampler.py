@@ -171,7 +171,12 @@ class _Watch:
         return "stop" not in command
 
     def sample(self, tick: int) -> None:
-        """Read every subject once, and the answer of /stats if it has arrived."""
+        """Read the counters of every subject once, and append a row for each that still runs.
+
+        A subject is a server, a database, a generator, the sampler itself, or the whole host.
+        Request /stats if this is due. If an answer has arrived, keep its numbers with the row of
+        the server that answered. `tick` is stored in every row.
+        """
         if self._poll is not None:
             self._poll.ask(tick)
         for subject, source in list(self._sources.items()):

@@ -29,6 +29,7 @@ from runner.measure import spent as took
 from runner.measure.generators.command import Command, Shot
 from runner.measure.leftovers import Ledger
 from runner.measure.process_engine import pinned
+from runner.measure.tools import run_within
 from runner.measurement import Counters, GeneratorHost, Loaded, Quota
 from runner.model import LabError
 from runner.store import replacing
@@ -65,7 +66,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Job:
-    """What one generator runs for a load: its command and its CPUs.
+    """The command that one generator runs for a load, and the CPUs that the generator uses.
 
     `files` and `log` are the paths on this machine of the generator's raw files and of its log.
     """
@@ -75,7 +76,7 @@ class Job:
     files: Mapping[str, Path]
     log: Path
     begin_mono_ns: int | None = None
-    """When the load shall begin, by this machine's clock; None if it begins immediately."""
+    """When the load shall begin, by this machine's clock, or None to begin immediately."""
 
 
 class Site:
@@ -98,11 +99,14 @@ class Site:
 
     @property
     def loss(self) -> str:
-        """A sentence that names the lost hosts; empty, because this machine cannot be lost."""
+        """A sentence that names the lost hosts. Empty, because this machine cannot be lost."""
         return ""
 
     def take_longest_silence_s(self) -> float:
-        """Return the longest silence of the site since the last call, in seconds; here always 0."""
+        """Return the longest silence of the site since the previous call, in seconds.
+
+        This machine is never silent, so return 0.
+        """
         return 0.0
 
     def quota(self, pid: int) -> Quota:
@@ -137,7 +141,10 @@ class Site:
         return min(took)
 
     def look_at_clock(self) -> int:
-        """Return the change of the offset of the site's clock, in ns; always 0 on this machine."""
+        """Measure the offset of the site's clock, and return the change of the offset, in ns.
+
+        On this machine, the offset is always 0, so return 0.
+        """
         return 0
 
     def room(self) -> int | None:
@@ -192,30 +199,32 @@ class Site:
             out.close()
 
     def shot(self, shot: Shot) -> Shot:
-        """Return a request with the paths of the generator's program and script on this site.
+        """Return a Shot with the paths of the generator's program and script on this site.
 
-        A Shot is a request, together with the paths of the program and the script that send it. The
-        paths in `shot` are those on the runner's machine, so nothing is changed here.
+        A Shot is an HTTP request, together with the paths of the program and the script that send
+        it. `shot` contains the paths on the runner's machine. This site is the runner's machine, so
+        return `shot` unchanged.
         """
         return shot
 
     def new_paths(self, files: Mapping[str, Path]) -> Mapping[str, Path]:
         """Return the paths on this site at which a load writes its files, by the files' names.
 
-        `files` contains the paths on the runner's machine. If the site is another host, the files
-        are copied to `files` after the load.
+        `files` contains the paths on the runner's machine. This site is the runner's machine, so
+        return `files` unchanged. On another host (StationClient), the paths are different, and the
+        files are copied to `files` after the load.
         """
         return files
 
     def load(self, load: Job, sampler: Ask | None) -> Callable[[], Loaded]:
         """Return a function that waits until a load has ended and its files are on this machine.
 
-        On this machine, the load starts only when the caller calls this function. On another host,
-        `load` itself starts the load, and the function copies the load's files from there. If
-        `sampler` is given, this sampler of the site watches the generator from the generator's
-        first instruction on. The function returns the exit code and the times of the load. It
-        raises LabError if the generator exceeded its time limit and was killed, or if its results
-        cannot be converted.
+        On this machine, the load starts only when the caller calls the returned function. On
+        another host, `load` itself starts the load, and the returned function copies the load's
+        files to this machine. If `sampler` is given, this sampler of the site watches the generator
+        from the generator's first instruction on. The returned function returns the exit code and
+        the times of the load. It raises LabError if the generator exceeded its time limit and was
+        killed, or if the generator's results cannot be converted.
         """
         return lambda: self._generate(load, sampler)
 
@@ -256,23 +265,19 @@ def _write_out(command: Command) -> None:
 
     Raise LabError if the conversion fails.
     """
+    longest_s = max(PATIENCE_S, command.timeout_s)
     for argv, out in command.after:
-        with (
-            replacing(out) as temporary,
-            temporary.open("wb") as plain,
-            contextlib.ExitStack() as stack,
-        ):
-            packed = out.suffix == ".gz"
-            file = (
-                stack.enter_context(gzip.GzipFile("", "wb", 1, plain, mtime=0)) if packed else plain
-            )
-            done = subprocess.run(argv, capture_output=True, check=False, timeout=PATIENCE_S)
-            file.write(done.stdout)
+        name = f"{argv[0]} {argv[1]}"
+        done = run_within(name, argv, longest_s)
         if done.returncode:
-            raise LabError(
-                f"{argv[0]} {argv[1]} failed: {done.stderr.decode(errors='replace')[-200:]}.",
-                exit_code=1,
-            )
+            said = done.stderr.decode(errors="replace")[-200:]
+            raise LabError(f"{name} failed: {said}.", exit_code=1)
+        with replacing(out) as temporary, temporary.open("wb") as plain:
+            if out.suffix == ".gz":
+                with gzip.GzipFile("", "wb", 1, plain, mtime=0) as packed:
+                    packed.write(done.stdout)
+            else:
+                plain.write(done.stdout)
     for result in {argv[-1] for argv, _ in command.after}:
         Path(result).unlink()
 
@@ -290,7 +295,7 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Sites:
-    """The sites on which the server, the generators, the database and the probe of a run are."""
+    """The sites of a run's server, generators, database and probe."""
 
     server: Site
     generators: tuple[Site, ...]
@@ -300,7 +305,7 @@ class Sites:
     """CPUs of generators and instruments, by the name of their site."""
     generator_hosts: tuple[GeneratorHost, ...] = ()
     transfer: Transfer | None = None
-    """Capacity of the network between generators and server; None if all run on one machine."""
+    """The network between generators and server, or None if all run on one machine."""
 
     @classmethod
     def here(cls, ledger: Ledger) -> Sites:

@@ -3,15 +3,22 @@
 import fcntl
 import os
 import re
+import shlex
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import CompletedProcess
 
 from runner.model import LabError, Server
 from runner.places import places
 from runner.store import sha256
 
+VERSION_S = 20.0
+"""A program must print its version within this time. Normally, this takes less than 1 s."""
+BUILD_S = 1200.0
+"""The build of a server must end within this time."""
 _VERSION_ARGS = {"k6": ["version"], "wrk": ["-v"], "nginx": ["-v"], "vegeta": ["-version"]}
 _REMEDIES = {
     "k6": "run `bench setup k6`, or install k6 1.8 to 2.x and put it on PATH",
@@ -28,7 +35,7 @@ _REMEDIES = {
 
 @dataclass(frozen=True)
 class Fitting:
-    """The versions of a tool that the lab can use: `least` and later ones, but only below `below`.
+    """The versions of a tool that the lab can use: from `least` on, and lower than `below`.
 
     `words` names these versions in messages.
     """
@@ -55,9 +62,9 @@ class Tool:
 
     @property
     def unfit(self) -> str | None:
-        """The reason why the lab cannot use this version; None if the lab can use it."""
+        """The reason why the lab cannot use this version, or None if the lab can use it."""
         fitting = _FITTING.get(self.name)
-        # The version `unknown` contains no numbers, so the lab cannot use it.
+        # The version `unknown` contains no numbers, so it counts as lower than `least`.
         numbers = tuple(map(int, re.findall(r"\d+", self.version)))
         if fitting is None or fitting.least <= numbers < fitting.below:
             return None
@@ -70,7 +77,7 @@ def remedy(name: str) -> str:
 
 
 def find_program(name: str) -> Path | None:
-    """Return a program's path; None if it is not found.
+    """Return a program's path, or None if it is not found.
 
     Search the folders in this order: the folder of the tools that `bench setup` has built, the
     folders of PATH, the system's sbin folders, and the folders of PostgreSQL's versions, newest
@@ -92,14 +99,30 @@ def find_program(name: str) -> Path | None:
     return Path(found) if found else None
 
 
+def run_within(name: str, argv: Sequence[str], longest_s: float) -> CompletedProcess[bytes]:
+    """Run a program to its end, and return its exit code and output.
+
+    Raise LabError with the program's `name` if the program runs for more than `longest_s`.
+    """
+    try:
+        return subprocess.run(argv, capture_output=True, check=False, timeout=longest_s)
+    except subprocess.TimeoutExpired as expired:
+        said = f"{name} did not end within {longest_s:g} s, so the lab ended it."
+        raise LabError(said, exit_code=1) from expired
+
+
 def find_tool(name: str) -> Tool | None:
-    """Return a tool with its version; None if it is not installed."""
+    """Return a tool with its version, or None if it is not installed.
+
+    Raise LabError if the tool does not print its version within VERSION_S.
+    """
     path = find_program(name)
     if path is None:
         return None
     argv = [str(path), *_VERSION_ARGS.get(name, ["--version"])]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
-    match = re.search(r"(\d+\.\d+(?:\.\d+)?)", done.stdout + done.stderr)
+    done = run_within(shlex.join(argv), argv, VERSION_S)
+    said = (done.stdout + done.stderr).decode(errors="replace")
+    match = re.search(r"(\d+\.\d+(?:\.\d+)?)", said)
     return Tool(name, path, match[1] if match else "unknown")
 
 
@@ -133,15 +156,19 @@ def build(server: Server) -> str | None:
         # Another process of the lab may be building the same server, so wait until it has ended.
         fcntl.flock(handle, fcntl.LOCK_EX)
         env = {**os.environ, **dict(server.build_env)}
-        done = subprocess.run(
-            server.build_command,
-            cwd=server.folder,
-            env=env,
-            input=b"",
-            capture_output=True,
-            timeout=1200,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                server.build_command,
+                cwd=server.folder,
+                env=env,
+                input=b"",
+                capture_output=True,
+                timeout=BUILD_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as expired:
+            said = f"The build of server {server.name} did not end within {BUILD_S:g} s."
+            raise LabError(said, exit_code=1) from expired
         handle.truncate(0)
         handle.write(done.stdout + done.stderr)
     if done.returncode != 0:
@@ -159,7 +186,10 @@ def build(server: Server) -> str | None:
 
 
 def _reason(stderr: bytes) -> str:
-    """Return the first line of a compiler's output that contains "error", or else the last line."""
+    """Return the first line of a compiler's output that contains "error".
+
+    If no line contains "error", return the last line.
+    """
     lines = [line.strip() for line in stderr.decode(errors="replace").splitlines() if line.strip()]
     return (
         [line for line in lines if "error" in line.lower()] or lines[-1:] or ["no reason given"]

@@ -38,9 +38,9 @@ If the ratio is above this threshold, the generator timed its own queue: the ser
 half of the response time that the generator reports.
 """
 MODES = {"keepalive": "keep-alive", "close": "close"}
-"""Words for each connection mode that a load can request.
+"""Words for each connection mode that a load can have.
 
-The mode that was observed in a trial can also be `mixed`, which has no entry here.
+The mode that the lab observed in a trial can also be `mixed`, which has no entry here.
 """
 
 
@@ -72,9 +72,9 @@ class Tables:
     def of(self, tool: str) -> pd.DataFrame:
         """Return the trials of a tool's closed loads, including failed trials, sorted by load.
 
-        Trials of calibration servers are left out. The loads of some tools (wrk) have a number of
-        connections instead of users. For these tools, loads with a database are left out, too,
-        because these loads compare sizes of the pool of database connections.
+        Trials of calibration servers are left out. If the tool's loads have a number of connections
+        and no number of users (wrk), trials with a database are also left out, because they compare
+        sizes of the server's pool of database connections.
         """
         by_connections = self.trials["tool"].map(is_sized_by_connections).astype(bool)
         inserts = by_connections & self.trials["pool_size"].notna()
@@ -95,10 +95,10 @@ class Tables:
 
     @property
     def copies(self) -> dict[str, str]:
-        """The servers that ran under a second label, as a mapping from the label to the server.
+        """The servers that ran under a second name, as a mapping from this name to the server.
 
-        A label is left out if it ran with other environment variables than the server, or if one of
-        the two ran in a container and the other as a process. The results of such a label can
+        A name is left out if it ran with other environment variables than the server, or if one of
+        the two ran in a container and the other as a process. The results of such a name can
         differ from the server's by more than noise.
         """
         campaign = self.manifest.campaign
@@ -177,7 +177,7 @@ class Tables:
         return 0 if path is None else _number_of_rows(path)
 
     def _path_of_samples(self, table: str, trial_id: str) -> Path | None:
-        """Return the path of the file that `samples` reads; None if the run did not store it."""
+        """Return the path of the file that `samples` reads, or None if there is no such file."""
         if self.folder is None:
             return None
         path = self.folder.tables / table / f"{trial_id}.parquet"
@@ -224,6 +224,14 @@ def sealed_trials(trials: pd.DataFrame) -> pd.DataFrame:
     return trials[is_sealed(trials)]
 
 
+def has_no_quota(trials: pd.DataFrame) -> pd.Series[bool]:
+    """Return a mask of the trials in which no CPU quota limited the server.
+
+    A quota may be set by the lab (`share`) or elsewhere (`quota_cores`).
+    """
+    return trials["share"].eq(1) & trials["quota_cores"].eq(math.inf)
+
+
 def limits_of(trials: pd.DataFrame) -> pd.Series[Any]:
     """Return the limit of each trial, as a series of `Limit`."""
     verdicts = zip(trials["verdict"], trials["verdict_cause"], strict=True)
@@ -267,8 +275,8 @@ def limit_words(trials: pd.DataFrame) -> str:
 def server_bound(trials: pd.DataFrame) -> bool:
     """Return True if the server limited every trial. Throughput is ranked only in this case.
 
-    A load that sends one request at a time counts as limited by the server if idle CPUs poll,
-    because then no part of a response time is spent on waking a CPU.
+    A trial with one request at a time counts too, but only if idle CPUs polled instead of sleeping.
+    If they slept, its response times would include the time that it takes to wake a CPU.
     """
     limits = limits_of(trials)
     bound = (limits == Limit.SERVER) | ((limits == Limit.SERIAL) & (trials["idle"] == "polling"))
@@ -367,9 +375,9 @@ def _read(path: Path, table: str, remedy: str) -> pd.DataFrame:
     try:
         if (rows := pq.read_metadata(path).num_rows) > MOST_ROWS:
             raise ValueError(f"it has {rows:,} rows, which is more than a run of the lab can have")
-        # Tables of earlier versions have no checksums, and are read without this check.
+        # Tables that earlier versions of the lab wrote have no checksums to verify.
         found = pq.read_table(path, page_checksum_verification=True)
-        # Check the texts now. Without this check, damaged texts would only fail when they are used.
+        # Check the texts, because damaged texts would raise an error only when they are used.
         found.validate(full=True)
         frame = found.to_pandas()
     except FileNotFoundError:
@@ -545,7 +553,10 @@ class LoadName:
     closed load. If there are no words for any of these, the text is the workload's name.
     """
     terms: str
-    """Words for CPU quotas, sleeping idle CPUs and slices. Empty if none of these applies."""
+    """Words for the CPU quotas, for idle CPUs that slept, and for the number of slices.
+
+    The text is empty if none of these applies.
+    """
     terms_without_slices: str
     without_terms: str
     without_pool: str
@@ -734,10 +745,11 @@ def given_pct(tables: Tables, trials: pd.DataFrame, subject: str) -> pd.Series[f
 def candidates(tables: Tables) -> pd.DataFrame:
     """Return the sealed trials of k6's closed loads that have response times, and add `times`.
 
+    Trials of a user's script are left out, because the probe sent other requests than the script.
+
     The column `times` is k6's median response time divided by the probe's. It is NaN if k6 did not
-    keep its connections. The two response times cannot be compared then, because the probe keeps
-    its connections, and a request on a new connection takes longer. Trials of a user's script are
-    left out, because the probe sent other requests than the script.
+    keep its connections, because a request on a new connection takes longer than a request of the
+    probe, which keeps its connections.
     """
     trials = tables.timed("k6")
     trials = trials[trials["workload"] != OWN_SCRIPT]
@@ -768,15 +780,19 @@ def probed(tables: Tables) -> bool:
 
 
 def median_trial(trials: pd.DataFrame) -> pd.DataFrame:
-    """Choose a cell by its `times`, and return the median trial of this cell as a table of one row.
+    """Return, as a one-row table, the median trial of the cell in which k6 exceeds the probe most.
 
-    The column `times`, which `candidates` adds, is k6's median response time divided by the
-    probe's. The cell with the largest median of `times` is chosen. If `times` is unknown for all
-    trials, the cell with the largest median of `latency_p50_ms` is chosen. If `times` is known for
-    some trials of this cell, only these trials are considered. The median trial is the middle one
-    if the trials are sorted by `latency_p50_ms`. If the number of trials is even, two trials are in
-    the middle. In this case, return the one with the smaller `latency_p50_ms`, so that the case is
-    not exaggerated. Return a table without rows if there are no trials.
+    `trials` are trials that `candidates` returned. Their column `times` is k6's median response
+    time divided by the probe's.
+
+    - The cell is the one with the largest median of `times`. If `times` is unknown for all trials,
+      it is the one with the largest median of `latency_p50_ms`.
+    - Of this cell, only trials with known `times` are considered, or all trials if it is unknown
+      for all of them.
+    - The median trial is the middle one in the order of `latency_p50_ms`. Of two middle trials, it
+      is the one with the smaller `latency_p50_ms`, so that pages do not exaggerate.
+
+    Return a table without rows if there are no trials.
     """
     if trials.empty:
         return trials

@@ -450,9 +450,10 @@ def test_the_laws_are_kept_by_the_committed_runs(run: str) -> None:
 def test_the_tolerance_of_a_quota_is_two_of_its_periods_in_a_slice() -> None:
     """If a server exceeds its CPU quota only a little, there is no finding.
 
-    In each slice, the audit tolerates that a server uses the quota of two periods too much. The
-    periods last 10 ms, and the slices of this trial last about one second, so the tolerance is
-    2 %. A server with a quota of half a core may therefore use 51 % of a core.
+    A quota grants CPU time anew in each period, here every 10 ms. In each slice, a server may use
+    more CPU time than its quota, by as much as two periods grant. The slices of this trial last
+    about one second, which is 100 periods. So the tolerance is 2 % of the quota, and a server with
+    a quota of half a core may use 51 % of a core.
     """
     rows = rows_of(read_tables(RunFolder(ROOT / "data" / "sample")))
     row = rows[(rows["cpu_given_pct"] == 50) & rows["cpu_tolerance"].between(0.018, 0.02)].iloc[[0]]

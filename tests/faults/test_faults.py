@@ -229,10 +229,11 @@ class Repeating(Lab):
     "server or generator are put on other CPUs", "the attempt is said to be disturbed, and repeated"
 )
 def test_what_disturbs_an_attempt_has_it_repeated(tmp_path):
-    """An attempt is repeated if the probe is paused, or if server or generator change CPUs.
+    """An attempt is repeated if the probe is paused, or if server or generator get other CPUs.
 
     Such an attempt counts as disturbed. A probe that was paused reports waiting times that the
-    server did not cause. If server and generator share CPUs, each takes CPU time from the other.
+    server did not cause. A server or generator that leaves the CPUs that the lab gave it may run on
+    the CPUs of the other one, and take CPU time from it.
     """
     lab = Repeating(tmp_path, "load", repeats=5)
     (probe,) = lab.processes("runner.measure.probe")

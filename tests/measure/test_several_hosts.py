@@ -43,7 +43,7 @@ from runner.digest.reconcile import answered_all_along, begun_together, between
 from runner.digest.verdict import judge
 from runner.digest.wrk import merge_generators, read_wrk
 from runner.measure.connecting import connect
-from runner.measure.fleet import NEEDS, Fleet
+from runner.measure.fleet import NEEDS, Fleet, FleetIdle
 from runner.measure.generators.command import Command
 from runner.measure.heartbeat import Vigil
 from runner.measure.lab import Lab
@@ -630,6 +630,27 @@ def test_generators_get_cpus_after_the_server():
         _ = fleet.sites
     assert fleet.place(server_cpus=1, database_cpus=0).generator == (1, 2)
     assert fleet.sites.generator_hosts[0].cpus == 2
+
+
+def test_no_host_polls_if_one_host_cannot():
+    """Idle CPUs are in the same state on all hosts, and this state is the one that is recorded."""
+    states = {}
+
+    def host(name, problem):
+        def ask(what, state):
+            assert what == "idle"
+            states[name] = "system" if problem else state
+            return problem
+
+        return SimpleNamespace(role=name, station=SimpleNamespace(ask=ask))
+
+    idle = FleetIdle(
+        {"server": host("server", None), "generator": host("generator", "a file is missing")}
+    )
+    idle.ask("polling")
+    assert states == {"server": "system", "generator": "system"}
+    assert idle.state == "system"
+    assert idle.problem == "on the host of the generator a file is missing"
 
 
 def test_this_machine_is_one_place_however_often_named(tmp_path):

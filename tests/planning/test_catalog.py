@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from real_lab import campaign, load
 
+from runner.measure import tools
 from runner.measure.engine import Running
 from runner.measure.generators.catalogue import GENERATORS
 from runner.measure.generators.command import WHOLE, shot_of
@@ -310,6 +311,23 @@ def test_different_loads_have_different_names(
         LabError, match="two loads that would have the same name b01-gin-rates-p99le10ms-s1"
     ):
         plan_trials(campaign, campaign_servers(campaign))
+
+
+def test_a_build_that_does_not_end_is_ended(tmp_path, monkeypatch):
+    """A build that hangs ends with a sentence that names the server, so that others are built."""
+    monkeypatch.setattr(tools, "BUILD_S", 0.2)
+    server = replace(load_server("nginx"), folder=tmp_path, build_command=("sleep", "60"))
+    with pytest.raises(LabError, match=r"The build of server nginx did not end within 0\.2 s\."):
+        build(server)
+
+
+def test_a_program_that_prints_no_version_is_named(tmp_path, monkeypatch):
+    (tmp_path / "wrk").write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / "wrk").chmod(0o755)
+    monkeypatch.setattr(tools, "find_program", lambda name: tmp_path / name)
+    monkeypatch.setattr(tools, "VERSION_S", 0.2)
+    with pytest.raises(LabError, match=r"wrk -v did not end within 0\.2 s"):
+        tools.find_tool("wrk")
 
 
 def test_two_that_build_the_same_server_take_turns(tmp_path):

@@ -146,6 +146,18 @@ def test_requests_of_setup_and_teardown_are_in_no_number_of_the_load(made):
     assert made.seen["requests"] > made.row["requests"] + 2
 
 
+def test_the_time_of_setup_is_not_a_part_of_the_load(made):
+    """setup() waits for an answer for 2 s, and the load that follows lasts 2 s.
+
+    The load's duration is that of its own requests, so setup() does not lower its rate.
+    """
+    ends = pd.to_datetime([each["time"] for each in made.of_load("http_req_duration")], utc=True)
+    lasted_s = (ends.max() - ends.min()).total_seconds()
+    assert 1.9 < lasted_s < 3
+    assert made.row["duration_s"] == pytest.approx(lasted_s, abs=0.1)
+    assert made.row["rps"] == pytest.approx(made.row["requests"] / lasted_s, rel=0.05)
+
+
 def test_setup_and_teardown_have_their_groups(made):
     groups = made.run.table("endpoints").dropna(subset="group").set_index("group")
     assert set(groups.index) == {"::setup", "::teardown", "::reading", ""}

@@ -226,7 +226,7 @@ class Machine:
     def listening(self) -> set[str]:
         """Return the addresses at which programs in the host's network listen.
 
-        The engine and the sshd are left out.
+        The addresses of the host's container engine and of its sshd are left out.
         """
         found = subprocess.check_output([*self.enter, "ss", "-Hltn"], text=True)
         ours = {f"{self.address}:{port}" for port in (2376, 22)}

@@ -163,8 +163,9 @@ class Lab:
 
 
 def fault_of(state: str, block: str) -> str:
-    """Return the fault that makes a trial of `block` wait in `state`.
+    """Return the fault that makes the fake server or the fake wrk wait when a trial is in `state`.
 
-    Return an empty text if the state is not one of PAUSED, because no program waits in it.
+    The trial is the one of `block`. Return an empty text if the state is not one of PAUSED: in the
+    other states the lab itself is at work, so there is no fake program that could wait.
     """
     return f"pause-{state} {block}" if state in PAUSED else ""

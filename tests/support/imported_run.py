@@ -43,9 +43,10 @@ def run_of(folder: Path, *given: Given) -> Path:
 
 
 def _lines() -> Iterator[str]:
-    """Yield the lines of the stored load TIMES times.
+    """Yield the lines of the stored load, with its points repeated `TIMES` times.
 
-    The times of the points are EVERY_S seconds later than in the repetition before.
+    In each repetition, a point's time is `EVERY_S` seconds later than in the repetition before.
+    Lines that are not points are yielded only once.
     """
     with gzip.open(CLOSED, "rt") as file:
         records = [json.loads(line) for line in file]

@@ -86,7 +86,7 @@ def read_written(path: Path, inspected: Mapping[str, Any]) -> Written:
                 f"The options of {path} ask for {asked:,.0f} {what}, but the lab allows at "
                 f"most {most:,.0f}: reduce this number in the options."
             )
-    form: Form = Duration(max(1.0, *(load.end_s for load in loads)))
+    form: Form = Duration(max([1.0, *(load.end_s for load in loads)]))
     if len(loads) == 1:
         form = loads[0].form
         users = loads[0].users

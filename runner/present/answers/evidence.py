@@ -94,12 +94,12 @@ def generator_said(case: Case) -> str:
 
 
 def probe_saw(case: Case) -> str:
-    """Return a text that compares the probe's median with the generator's, over the same seconds.
+    """Return a text that compares the median response times that probe and generator measured.
 
     If the generator's median is at least twice as long as the probe's median, a further sentence
     says that most of the generator's median passed outside the server. If the trial had no
-    probe, or the load did not keep its connections, there is no comparison: the returned sentence
-    gives this reason instead.
+    probe, or if the load did not keep its connections, return a sentence that says why the medians
+    are not compared.
     """
     row = case.row
     tool = case.tool
@@ -284,7 +284,8 @@ def price_words(case: Case) -> str:
     rows = table[(table["load"] == case.row["load"]) & (table["tier"] != CALIBRATION)]
     cost = number(case.row["server_cpu_ms_per_request"])
     alone = (
-        f"A request cost {case.row['server']} {cost} ms of CPU time; no other server had this load."
+        f"A request cost {case.row['server']} {cost} ms of CPU time; under this load, it cannot be "
+        "compared with another server."
     )
     return summary.cpu_order(case.tables, rows) or alone
 
@@ -346,9 +347,9 @@ WEIGHED = {
 }
 """The words that the page prints for columns that influence the verdict, by column.
 
-CPU use of other programs counts only from 20 % of a core. Smaller values prove nothing, because the
-kernel counts CPU time in ticks. In 97 % of the trials in this repository, other programs used less
-than 20 % of a core.
+If other programs used less than 20 % of a core, the page does not say that the run lacked this CPU
+time, because the kernel measures CPU time only in ticks. In 97 % of the trials in this repository,
+other programs used less than 20 % of a core.
 """
 
 

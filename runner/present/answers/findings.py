@@ -158,8 +158,8 @@ def unknown(tables: Tables) -> tuple[str, ...]:
 
     The first sentences say how many sessions or blocks are left out of means and ratios. Then there
     is a sentence for each quantity that cannot be compared under some loads. If a server also ran
-    under a second label (A/A), a sentence gives the factor by which the rates under the two labels
-    differed. Both labels run the same program, so this factor shows how large the noise is.
+    under a second name (A/A), a sentence gives the factor by which the rates under the two names
+    differed. Both names run the same program, so this factor shows how large the noise is.
     """
     found = ratios.frame(tables)
     said = _blocks_left_out_words(tables)
@@ -180,7 +180,7 @@ def unknown(tables: Tables) -> tuple[str, ...]:
                 f": their rates differed by {factor} over {captions.plural(len(pairs), 'load')}"
             )
         said.append(
-            f"{label} is {server} under a second label{spread}. What differs between them is noise."
+            f"{label} is {server} under a second name{spread}. What differs between them is noise."
         )
     return tuple(said)
 
@@ -260,10 +260,11 @@ def _rates_compared(known: pd.DataFrame, sealed: pd.DataFrame) -> list[dict[Hash
 def one_load(tables: Tables, known: pd.DataFrame) -> str:
     """Return a sentence with the rates and ratios of all servers under one load.
 
-    The load is chosen by `best_known_load`. If there are more than `MOST_IN_WORDS` ratios, each
-    ratio follows the rate of its server in parentheses. If a yardstick, which is a server that only
-    answers with fixed bodies, ran under this load, the sentence ends with the yardstick's rate.
-    Return an empty text if the run has no ratio of requests/s.
+    The load is chosen by `best_known_load`. If there are at most `MOST_IN_WORDS` ratios, they
+    follow after all rates. If there are more, each server's rate is followed by its ratio, which is
+    in parentheses. A yardstick is a server that only answers with fixed bodies. If one ran under
+    this load, the sentence ends with its rate. Return an empty text if the run has no ratio of
+    requests/s.
     """
     sealed = sealed_trials(tables.trials)
     row = best_known_load(known, sealed)
@@ -339,7 +340,7 @@ class QuotedRatio:
 def quoted_ratio(tables: Tables) -> QuotedRatio | None:
     """Return the largest ratio of requests/s under the load that `best_known_load` chooses.
 
-    Only ratios whose interval is bounded at both ends are considered, and the second label of a
+    Only ratios whose interval is bounded at both ends are considered, and the second name of a
     server (A/A) is left out. Return None if no ratio remains.
     """
     known = known_ratios(tables)

@@ -38,7 +38,7 @@ class Standing:
     samples: dict[str, Sample]
     ranking: Ranking | None
     sign: str  # `<` or `>`, printed between two servers that differ, with the better server first
-    noise: str  # a clause on the noise floor, or an empty text if no server ran under two labels
+    noise: str  # a clause on the noise floor, or an empty text if no server ran under two names
 
     def words(self, quantity: str) -> str:
         """Return the servers from best to worst, each with its ratio to the server before it.
@@ -87,7 +87,7 @@ class Standing:
 def standing(tables: Tables, rows: pd.DataFrame, quantity: Quantity) -> Standing:
     """Return the standing of the servers in `rows`, which are rows of the summary under one load.
 
-    Disturbed sessions and incomplete blocks are left out. If a server ran under two labels (A/A),
+    Disturbed sessions and incomplete blocks are left out. If a server ran under two names (A/A),
     the difference between its labels is the noise floor. Two servers are tied if the interval of
     their ratio lies within the noise floor.
     """

@@ -24,6 +24,8 @@ MOST_OTHERS = 2
 
 Each of these further servers came first under at least one load.
 """
+MOST_NAMED = 4
+"""The advice names the other servers if they are at most this many, and otherwise counts them."""
 CONNECTIONS = {
     "keepalive": "clients keep their connections",
     "close": "each request opens a connection",
@@ -65,7 +67,7 @@ def advice(story: Story) -> list[Block]:
 
 @dataclass(frozen=True)
 class _Firsts:
-    """Numbers of the loads under which each server ran, and of those under which it came first.
+    """How many loads each server ran under, and under how many of them the server came first.
 
     A load is counted only if at least two of its servers differ. A server comes first under a load
     if no other server is ahead of it, so several servers can come first under one load.
@@ -73,11 +75,8 @@ class _Firsts:
 
     load_count: Counter[str]
     first_count: Counter[str]
-    no_server: str
-    """The words "no server", or "nginx aside, no server" if the run has the yardstick nginx.
-
-    A yardstick is a server that only answers with fixed bodies. It is not among the servers here.
-    """
+    alike: tuple[tuple[str, ...], ...]
+    """For each of these loads, the names of the servers that ran under it."""
 
     @classmethod
     def of(cls, tables: Tables, quantity: Quantity, rows: pd.DataFrame) -> "_Firsts":
@@ -89,15 +88,15 @@ class _Firsts:
         """
         load_count = Counter[str]()
         first_count = Counter[str]()
-        for _, alike in rows.groupby("load", sort=False):
-            ranking = standing(tables, alike, quantity).ranking if len(alike) > 1 else None
+        alike: list[tuple[str, ...]] = []
+        for _, of_load in rows.groupby("load", sort=False):
+            ranking = standing(tables, of_load, quantity).ranking if len(of_load) > 1 else None
             if ranking is None or not any(pair.differ for pair in ranking.pairs.values()):
                 continue
             load_count.update(place.name for place in ranking.places)
             first_count.update(place.name for place in ranking.places if place.rank == 1)
-        yardsticks = [name for name in YARDSTICKS if name in set(tables.trials["server"])]
-        aside = f"{captions.joined(yardsticks)} aside, " if yardsticks else ""
-        return cls(load_count, first_count, f"{aside}no server")
+            alike.append(tuple(place.name for place in ranking.places))
+        return cls(load_count, first_count, tuple(alike))
 
     def _share(self, server: str) -> float:
         """Return the share of a server's loads under which it came first."""
@@ -125,6 +124,17 @@ class _Firsts:
         """True if the best servers came first under all of their loads."""
         return all(self._share(server) == 1 for server in self.best)
 
+    def others_words(self, server: str) -> str:
+        """Return the names of the servers that ran under a load of `server`, besides `server`.
+
+        If there are more than `MOST_NAMED`, return only their number.
+        """
+        shared = [names for names in self.alike if server in names]
+        others = sorted({name for names in shared for name in names} - {server})
+        if len(others) > MOST_NAMED:
+            return f"the {len(others)} other servers"
+        return captions.joined(others)
+
     def count_words(self) -> str:
         """Return words that say under how many loads the best servers came first.
 
@@ -137,8 +147,8 @@ class _Firsts:
         first = best[0]
         following = [*best[1:], *others[:MOST_OTHERS]]
         count = (
-            f"{self.no_server} beats {first} under {self.first_count[first]} of its "
-            f"{captions.plural(self.load_count[first], 'load')}"
+            f"compared with {self.others_words(first)}, {first} comes first under "
+            f"{self.first_count[first]} of its {captions.plural(self.load_count[first], 'load')}"
         )
         if following:
             rest = [
@@ -151,11 +161,18 @@ class _Firsts:
 
 @dataclass(frozen=True)
 class _Choice:
-    """The best servers for a quantity, under all loads or for one use of connections (`use`)."""
+    """The servers that are best at a quantity, under all loads or under some of them.
+
+    If `use` is empty, all loads are counted. Otherwise only those loads are counted whose clients
+    use connections in this way.
+    """
 
     firsts: _Firsts
     use: str = ""
-    """Words that say how clients use connections; empty if the choice does not depend on it."""
+    """Words that say how clients use connections, such as `each request opens a connection`.
+
+    The text is empty if the best servers do not depend on the use of connections.
+    """
 
     @property
     def best(self) -> str:
@@ -178,10 +195,11 @@ class _Choice:
 
 
 def _agree(rates: Sequence[_Choice], costs: Sequence[_Choice]) -> bool:
-    """Return True if the best servers by rates are also the best by costs.
+    """Return True if one sentence can recommend the best servers by rates and by costs.
 
-    This is required for each use of connections for which there is a choice. Each of the best
-    servers must also have come first under all of its loads, both by rates and by costs.
+    The same servers must be the best by rates and by costs, for each use of connections that has a
+    choice of its own. Each of these servers must have come first under all of its loads, both by
+    rates and by costs.
     """
     chosen_by_rate = [(choice.best, choice.use) for choice in rates]
     chosen_by_cost = [(choice.best, choice.use) for choice in costs]
@@ -196,8 +214,8 @@ def _advice_for_both(rate: _Choice, cost: _Choice) -> str:
     cost_loads = captions.plural(cost.firsts.load_count[first], "load")
     return (
         f"Take {rate.best} if requests per second or CPU time count{rate.condition}: "
-        f"{rate.firsts.no_server} beats {first} in requests per second ({rate_loads}) or CPU "
-        f"time per request ({cost_loads})."
+        f"{rate.firsts.others_words(first)} never beat {first} in requests per second "
+        f"({rate_loads}) or CPU time per request ({cost_loads})."
     )
 
 
@@ -228,8 +246,9 @@ def _choices(story: Story, quantity: Quantity, rows: pd.DataFrame) -> list[_Choi
 def _far_from_limits(story: Story, table: pd.DataFrame) -> str:
     """Return the advice for a load that is far below every server's limit.
 
-    The sentence gives the lowest and the highest median response time at a rate that several
-    servers sustained. Return an empty text if no two servers sustained the same rate.
+    The advice is to take the server that the team knows. The sentence also gives the lowest and the
+    highest median response time at a rate that several servers sustained. Return an empty text if
+    no two servers sustained the same rate.
     """
     timed = rows_at_a_sustained_rate(table)
     if len(timed) < 2:

@@ -56,7 +56,7 @@ NAME_OF_A_FAMILY = re.compile(r"[^\d]+")
 
 
 def chapter(title: str, blocks: Sequence[Block]) -> list[Block]:
-    """Return a heading followed by blocks; return an empty list if no block has content."""
+    """Return a heading followed by blocks, or an empty list if no block has content."""
     kept = [block for block in blocks if block]
     return [Heading(title), *kept] if kept else []
 
@@ -100,9 +100,16 @@ def caveat(story: Story) -> Paragraph:
         _idle_words(story),
         _share_words(story),
         "Ratios may carry over to other machines; rates will not.",
-        "± and [low–high] are 95 % intervals over repeats.",
+        f"± and [low–high] are 95 % intervals over {_trials_words(story)}.",
     )
     return Paragraph(" ".join(sentence for sentence in sentences if sentence))
+
+
+def _trials_words(story: Story) -> str:
+    """Return the smallest and the largest number of trials of a cell: `6 to 10 trials`."""
+    counts = story.sealed.groupby(["server", "load"]).size()
+    ends = dict.fromkeys((int(counts.min()), int(counts.max())))
+    return f"{' to '.join(map(str, ends))} trials"
 
 
 def _place_words(story: Story) -> str:
@@ -135,7 +142,7 @@ def _place_words(story: Story) -> str:
 
 
 def _idle_words(story: Story) -> str:
-    """Return a warning if idle CPUs could sleep in all trials; otherwise return an empty text.
+    """Return a warning if idle CPUs could sleep in all trials, or else an empty text.
 
     If idle CPUs could sleep in only some trials, no warning is needed, because the names of the
     loads then say in which trials idle CPUs could sleep.
@@ -246,10 +253,10 @@ def _request_words(load: Row) -> str:
 
 @dataclass(frozen=True)
 class _Ahead:
-    """How far the server `base` is ahead of each other server.
+    """The ratios of the requests/s of the server `base` to those of the other servers.
 
-    `times` maps the name of each other server to a ratio as text: the requests/s of `base` divided
-    by the requests/s of that server.
+    `times` maps the name of a server to a ratio as text: the requests/s of `base` divided by the
+    requests/s of this server.
     """
 
     base: str
@@ -262,10 +269,9 @@ class _Ahead:
 
 
 def _times_ahead(story: Story, load: str) -> _Ahead:
-    """Return the base of the comparison under a load, and how far the base is ahead of the others.
+    """Return the server that is the base of the ratios under a load, and these ratios as texts.
 
-    For each other server, the result contains the base's requests/s divided by the requests/s of
-    this server, as text.
+    A ratio is the base's requests/s divided by the requests/s of another server.
     """
     known = findings.known_ratios(story.tables)
     pairs = known[known["quantity"].eq(THROUGHPUT.name) & known["load"].eq(load)]
@@ -314,7 +320,10 @@ def _row_of_another_load(row: Row, timed: dict[str, Row], ahead: _Ahead) -> dict
 
 
 def _named_with_language(server: str, language: str) -> str:
-    """Return a server's name with its language if this is known: `axum (Rust)`, or `my-api`."""
+    """Return a server's name with its language: `axum (Rust)`.
+
+    If the language is unknown, return only the name.
+    """
     return server if language == "unknown" else f"{server} ({language})"
 
 
@@ -331,11 +340,10 @@ def _time_at_a_sustained_rate(row: Row, timed: dict[str, Row]) -> dict[str, str]
 
 
 def rows_at_a_sustained_rate(table: pd.DataFrame) -> dict[str, Row]:
-    """Return each server's row of the summary under one load that servers sustained, by server.
+    """Choose the load that the largest number of servers sustained, and return these servers' rows.
 
-    `table` contains rows of the summary. If servers sustained several loads, the load that the
-    largest number of servers sustained is used. A server that did not sustain this load has no row
-    in the result. Return an empty dictionary if no server sustained a load.
+    `table` contains rows of the summary. The keys of the result are the names of the servers.
+    Return an empty dictionary if no server sustained a load.
     """
     sustained = table[table["limit"].eq(Limit.NONE) & table["p50_ms"].notna()]
     if sustained.empty:
@@ -349,9 +357,9 @@ def why(story: Story) -> list[Block]:
     """Return a paragraph that says why one server answers more requests/s than another.
 
     On a fixed share of a CPU, a server's CPU time per request decides its rate. So the paragraph
-    gives the ratio of the servers' CPU times per request. It compares the servers of the ratio that
-    the post quotes, under the same load. If the post quotes no ratio, the paragraph compares all
-    servers under all loads.
+    gives the ratio of the servers' CPU times per request. If the post quotes a ratio of requests/s,
+    the paragraph compares the two servers of this ratio, under the load of this ratio. If the post
+    quotes no ratio, the paragraph compares all servers under all loads.
 
     Then the paragraph names the kinds of work on which the more expensive server spends additional
     CPU time, if the run has profiles that show this. Return an empty list if the run shows neither
@@ -470,7 +478,7 @@ def _medians_words(story: Story) -> str:
     return (
         f"The published medians of {names} with {users:,.0f} users, {shortest:.1f} and "
         f"{longest:.1f} ms, differ by {apart_pct:.1f} %. Here the means of {tool}'s medians "
-        f"are {captions.joined(ours)}. These are mostly waits in {tool}'s own queue. "
+        f"are {captions.joined(ours)}. "
         f"At a rate that all sustain, {slowest}'s median is "
         f"{number(sustained_ms[slowest] / sustained_ms[fastest])} times {fastest}'s."
     )
@@ -627,7 +635,7 @@ def _pair_words(name: str, judged: Judged, parts: Sequence[outcomes.ClaimPart]) 
     is_pair_close = any(part.outcome == outcomes.CLOSE for part in parts)
     if not is_pair_close or judged.found.outcome == outcomes.CLOSE:
         return said
-    return f"{said}, {_intervals_words(ratios_found)}"
+    return f"{said} with {_intervals_words(ratios_found)}"
 
 
 def _intervals_words(ratios_found: Sequence[Ratio]) -> str:

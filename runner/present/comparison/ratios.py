@@ -234,10 +234,10 @@ def _of_blocks(
 def noise_floor(tables: Tables, load: object, column: str, *, within: bool = False) -> float:
     """Return the factor (>= 1) by which intervals of `column` are widened under a load.
 
-    The factor is the largest ratio that noise alone caused between two labels of one server (A/A).
+    The factor is the largest ratio that noise alone caused between two names of one server (A/A).
     The factor is 1 if the run has no such labels. If comparisons are made `within` sessions, their
     intervals already include this noise (docs/method-evidence.md). Therefore the factor is 1 in
-    this case, too, unless the two labels differ significantly.
+    this case, too, unless the two names differ significantly.
     """
     trials = compared(tables, tables.trials[tables.trials["load"] == load])
     factors = [1.0]
@@ -266,7 +266,7 @@ def between(tables: Tables, one: str, other: str) -> list[float]:
 def _with_quantity(tables: Tables, quantity: Quantity) -> pd.DataFrame:
     """Return the compared trials in which the quantity was measured, sorted by load and block.
 
-    Calibration servers, second labels of servers (A/A), and steps of a search are left out. For a
+    Calibration servers, second names of servers (A/A), and steps of a search are left out. For a
     rate, only trials of closed loads are returned. For a response time, or a CPU peak at a rate,
     only trials of loads with a constant offered rate are returned.
     """

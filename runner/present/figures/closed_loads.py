@@ -121,18 +121,18 @@ def spectrum(tables: Tables) -> Chart:
 
 
 def _spectrum_finding(frame: pd.DataFrame, trials: pd.DataFrame) -> str:
-    """Return a title that compares the fastest and the slowest server.
+    """Return a title that compares the response times of the fastest and the slowest server.
 
-    The servers are compared at the highest percentile of `TICKS` that the lines of all servers
-    reach.
+    All response times are taken at the same percentile. It is the highest percentile of `TICKS`
+    that every line reaches.
 
     - If there is only one line, the title gives the response time of its server.
     - If several servers ran under one load, the title gives the response times of the fastest and
       of the slowest server.
-    - If there are several loads, the title gives the lowest and the highest ratio of a load. This
-      ratio is the slowest server's response time divided by the fastest server's.
+    - If there are several loads, the slowest server's response time is divided by the fastest
+      server's, for each load. The title gives the lowest and the highest of these ratios.
 
-    Return an empty text if a line does not reach any percentile of `TICKS`.
+    Return an empty text if any line ends before the lowest percentile of `TICKS`.
     """
     known = frame.dropna(subset="y")
     reach = float(known.groupby(["panel", "server"])["x"].max().min()) if len(known) else 0.0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from itertools import product
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -30,7 +29,7 @@ from runner.present.comparison.obstacle import is_the_servers
 from runner.present.comparison.quantity import PEAK_1S_AT_A_RATE
 from runner.present.comparison.ratios import compared
 from runner.present.figures.sweeps import swept
-from runner.present.frames import Tables, rate_unit
+from runner.present.frames import Tables, has_no_quota, rate_unit
 from runner.present.look.numbers import number
 from runner.present.look.style import plain
 from runner.present.statistics.inference import mean_of
@@ -61,7 +60,7 @@ def peaks(tables: Tables) -> Chart:
     """
     title = "CPU peaks at offered rates"
     trials = swept(tables)
-    is_whole = trials["share"].eq(1) & np.isinf(trials["quota_cores"])
+    is_whole = has_no_quota(trials)
     if len(trials) and not is_whole.any():
         reason = "This run has no offered rate on a whole core: a peak on a share is the quota."
         return empty(title, reason)

@@ -24,7 +24,7 @@ from runner.present.comparison.quantity import (
     Quantity,
 )
 from runner.present.comparison.ratios import not_compared
-from runner.present.frames import MODES, Tables, is_sealed, sealed_trials
+from runner.present.frames import MODES, Tables, has_no_quota, is_sealed, sealed_trials
 from runner.present.statistics.inference import geometric_mean
 
 
@@ -39,17 +39,20 @@ class Number(NamedTuple):
     language: str
     mode: str
     connections: float
-    """Number of connections or virtual users; NaN if the source gives only its highest rate."""
+    """Number of connections or virtual users.
+
+    It is NaN if the source gives only its highest rate, without this number.
+    """
     metric: str
     value: float
     unit: str
 
 
 WINDOWS = {"1 s": "server_cpu_peak_1s_pct", "100 ms": "server_cpu_peak_100ms_pct"}
-"""Columns with our CPU peaks, by the length of the window over which CPU use is averaged.
+"""Columns with our CPU peaks, by the length of time over which CPU use is averaged.
 
-There are two lengths because the source does not say over which window the published CPU peaks were
-averaged.
+There are two columns, because the source does not say over which length of time it averaged the
+published CPU peaks.
 """
 
 
@@ -60,7 +63,7 @@ class OurMetric:
     quantity: Quantity
     words: str
     window: str = ""
-    """Length of the window over which a CPU peak is averaged; empty for other metrics."""
+    """Length of time over which a CPU peak is averaged: `1 s`. Other metrics have an empty text."""
 
     @property
     def column(self) -> str:
@@ -85,8 +88,8 @@ class OurMetric:
     def heading(self) -> str:
         """The metric's heading in tables.
 
-        For a CPU peak, the heading ends with `here`, because the window is this lab's choice: the
-        source does not name a window.
+        For a CPU peak, the heading names the length of time over which this lab averages, followed
+        by `here`, because the source does not name a length.
         """
         return f"{self.label} here" if self.window else self.words
 
@@ -101,7 +104,10 @@ METRICS: dict[str, tuple[OurMetric, ...]] = {
         OurMetric(PEAK_100MS, "CPU peak, %", "100 ms"),
     ),
 }
-"""Our metrics that correspond to each published metric. A CPU peak has a metric for each window."""
+"""Our metrics that correspond to each published metric.
+
+A published CPU peak has two of our metrics, which are averaged over 1 s and over 100 ms.
+"""
 WORKLOADS = {
     "experiments": ("experiments", "rates"),
     "experiments-md5": ("experiments-md5", "rates-md5"),
@@ -151,7 +157,9 @@ def threads_of(load: str) -> int:
 
 
 def opened(connections: int, threads: int) -> int:
-    """Return the number of connections that wrk opens if its command requests `connections`.
+    """Return the number of connections that wrk opens with the options `-c` and `-t`.
+
+    The value of `-c` is `connections`, and the value of `-t` is `threads`.
 
     Each thread opens connections / threads, rounded down. Return 0 if wrk refuses to start because
     there are more threads than connections. Source: wrk.c of wrk 4.0 to 4.2, and docs/method.md.
@@ -183,7 +191,7 @@ class Counterpart:
 
     @property
     def absence(self) -> str:
-        """The reason why the cell has no numbers; empty if the cell has sealed trials."""
+        """The reason why the cell has no numbers. A cell with sealed trials has an empty text."""
         if len(self.sealed):
             return ""
         if len(self.trials):
@@ -208,9 +216,9 @@ def cell(trials: pd.DataFrame, server: str, sought: str) -> Counterpart:
 def standing_in(server: str, trials: pd.DataFrame) -> tuple[str, ...]:
     """Return our servers that correspond to a published server.
 
-    Usually this is the server of the same name. If the published "server" is a language, return our
-    frameworks of this language that have `trials`. If none of these frameworks has trials, return
-    the first framework.
+    If the published "server" is a language, return our frameworks of this language that have
+    `trials`, or the first framework if none has trials. A published server that is no language
+    corresponds to our server of the same name.
     """
     names = STAND_INS.get(server, (server,))
     return tuple(name for name in names if name in set(trials["server"])) or names[:1]
@@ -318,7 +326,7 @@ def counterpart(tables: Tables, number: Number, server: str) -> Counterpart:
     trials = closed(tables, number.scenario)
     trials = trials[trials["mode"] == number.mode]
     if number.metric == "cpu_peak":  # leave quotas out, because a quota cuts off CPU peaks
-        trials = trials[(trials["share"] == 1) & np.isinf(trials["quota_cores"])]
+        trials = trials[has_no_quota(trials)]
     sought = (
         f"{WORKLOADS.get(number.scenario, (number.scenario,))[0]}, "
         f"{MODES.get(number.mode, number.mode)}"
@@ -346,9 +354,9 @@ def counterpart(tables: Tables, number: Number, server: str) -> Counterpart:
 
 
 def repeats(tables: Tables, trials: int = 1) -> bool:
-    """Return True if a cell that repeats a published scenario has at least `trials` sealed trials.
+    """Return True if the run repeats a published scenario.
 
-    One such cell is enough.
+    This is the case if at least one cell of such a scenario has at least `trials` sealed trials.
     """
     return bool(
         (sealed_trials(published_trials(tables)).groupby(["load", "server"]).size() >= trials).any()

@@ -119,8 +119,8 @@ def _noise(tables: Tables, go: Row, rust: Row) -> float:
     """Return the factor (>= 1) by which our ratio's interval is widened because of noise.
 
     `go` and `rust` are the rows of the two servers that the ratio compares. `noise_floor` computes
-    a factor for the load of each server, from the ratio between two labels of one server. The
-    larger of the two factors is returned. It is 1 if the run has no server with two labels.
+    a factor for the load of each server, from the ratio between two names of one server. The
+    larger of the two factors is returned. It is 1 if the run has no server with two names.
     """
     column = go.quantity.quantity.column
     return max(

@@ -7,7 +7,7 @@ import pandas as pd
 
 from runner.model import CALIBRATION
 from runner.present.figures.seconds import usage
-from runner.present.frames import Tables, sealed_trials
+from runner.present.frames import Tables, has_no_quota, sealed_trials
 from runner.present.look.numbers import number
 from runner.present.spikes.cause_words import cause_words
 from runner.present.spikes.causes import explain
@@ -22,7 +22,7 @@ PEAK_COLUMNS = (
     *("height_pct", "baseline_pct", "peak_100ms_pct", "peak_1s_pct", "cause", "meanwhile"),
 )
 WINDOWS_S = {"peak_100ms_pct": 0.1, "peak_1s_pct": 1.0}
-"""Lengths in seconds of the windows over which CPU use is averaged, by the column of the peak."""
+"""Lengths of time, in seconds, over which CPU use is averaged, by the column of the peak."""
 SHOWN = 10
 """The table on the page shows at most this many rows. The table's file contains all rows."""
 
@@ -37,17 +37,17 @@ def peaks(tables: Tables) -> pd.DataFrame:
 
     The columns are PEAK_COLUMNS:
 
-    - `at_s` says when the spike begins, in seconds since the load began. For the peak of a trial
-      without a spike, `at_s` is the start of the window of 0.1 s with the highest CPU use.
-    - `height_pct` is the height above the baseline. `peak_100ms_pct` and `peak_1s_pct` are the
-      highest mean CPU use over any 0.1 s and over any 1 s of the spike. If the spike is shorter
-      than that, every stretch of this length that contains the whole spike is considered instead.
-      These values are in % of a core.
+    - `at_s` says when the spike begins, in seconds since the load began. In a trial without a
+      spike, it says when the 0.1 s with the highest CPU use begin.
+    - `height_pct` is the height above the baseline, in % of a core.
+    - `peak_100ms_pct` and `peak_1s_pct` are the highest mean CPU use over any 0.1 s and over any
+      1 s of the spike, in % of a core. If the spike is shorter than 0.1 s (or 1 s), the value is
+      the highest mean over any 0.1 s (or 1 s) that contains the whole spike.
     - `cause` is the cause of a spike in words, and `meanwhile` names the events during the spike.
       Both are empty if the trial has no spike.
     """
     trials = sealed_trials(tables.trials)
-    whole = trials[(trials["share"] == 1) & (trials["tier"] != CALIBRATION)]
+    whole = trials[has_no_quota(trials) & (trials["tier"] != CALIBRATION)]
     by_trial = dict(list(tables.resources.groupby("trial_id")))
     rows = [
         row
@@ -109,7 +109,7 @@ def _of_spikes(samples: pd.DataFrame, found: Track, duration_s: float) -> Iterat
 
 
 def _baseline_at(found: Track, at_s: float) -> float:
-    """Return the baseline of the window that contains `at_s`; NaN if no window contains it."""
+    """Return the baseline of the window that contains `at_s`, or NaN if there is no such window."""
     start_s, end_s, _ = found.windows
     within = found.baseline[(start_s <= at_s) & (end_s > at_s)]
     return float(within[0]) if len(within) else float("nan")
@@ -118,10 +118,11 @@ def _baseline_at(found: Track, at_s: float) -> float:
 def _peaks_within(
     server: pd.DataFrame, start_s: float, end_s: float, duration_s: float
 ) -> dict[str, float]:
-    """Return the highest CPU use over windows of each length in WINDOWS_S, in % of a core.
+    """Return the highest mean CPU use over each length of time in WINDOWS_S, in % of a core.
 
-    The windows lie within the stretch from `start_s` to `end_s`. If this stretch is shorter than a
-    window, the windows contain the stretch instead.
+    The means are taken within the stretch from `start_s` to `end_s`. If this stretch is shorter
+    than the length of time, the means are taken over any time of this length that contains the
+    stretch.
     """
     found = {}
     for column, window_s in WINDOWS_S.items():

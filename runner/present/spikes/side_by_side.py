@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from runner.model import CALIBRATION
 from runner.present.chart.value import Chart, ServerLoad, chart, empty, points
 from runner.present.figures.seconds import CPU, TIME
-from runner.present.frames import Tables, sealed_trials
+from runner.present.frames import Tables, has_no_quota, sealed_trials
 from runner.present.look import captions, style
 from runner.present.look.numbers import number
 from runner.present.look.palette import SHADE, SHADE_EDGE, Identity, identities
@@ -30,15 +30,15 @@ MOST_SERVERS = 4
 def long_trials(tables: Tables) -> pd.DataFrame:
     """Return one trial of each server under the first long load at a constant offered rate.
 
-    Under this load each server may use whole cores, so that no quota of the lab limits a peak. The
-    load has no slices, so that no peak is due to the start of a slice. At most MOST_SERVERS trials
-    are returned. The frame is empty if the run has no such load.
+    Under this load each server may use whole cores, so that no quota limits a peak. The load has
+    no slices, so that no peak is due to the start of a slice. At most MOST_SERVERS trials are
+    returned. The frame is empty if the run has no such load.
     """
     sampled = tables.resources.loc[tables.resources["subject"] == "server", "trial_id"]
     trials = sealed_trials(tables.trials)
     long = trials[
         (trials["load_model"] == "open")
-        & (trials["share"] == 1)
+        & has_no_quota(trials)
         & (trials["duration_s"] >= LONG_S - 0.5)
         & (trials["tier"] != CALIBRATION)
         & ~(trials["slices_kept"] > 1)
@@ -142,7 +142,8 @@ def _sentences(shown: dict[Any, View]) -> str:
 def _draw(chart: Chart, shown: dict[Any, View]) -> Figure:
     """Draw the CPU use of all servers in one panel.
 
-    Below this panel, draw a lane for each server with the pauses of its garbage collector.
+    Below this panel, draw a horizontal strip for each server, which shows the pauses of its garbage
+    collector. A server without known pauses has no strip.
     """
     pauses = {
         str(server): kind

@@ -319,7 +319,7 @@ def matched(a: Sample, b: Sample) -> tuple[Floats, Floats] | None:
 def noise_floor(same: Ratio) -> float:
     """Return the noise floor, which is the largest ratio (>= 1) that noise alone causes.
 
-    `same` is the ratio between two labels of one server (A/A). The noise floor is the end of this
+    `same` is the ratio between two names of one server (A/A). The noise floor is the end of this
     ratio's interval that lies farther from 1. An end below 1 is inverted, so that the order of the
     labels does not matter.
     """

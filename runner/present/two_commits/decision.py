@@ -1,6 +1,6 @@
 """Decide if the second of two commits (head) is worse than the first (base), better, or neither.
 
-In each session three servers run side by side: base, base again (a second label of base), and head.
+In each session three servers run side by side: base, base again (a second name of base), and head.
 Each session gives an effect (head compared with the mean of the two bases) and a measure of the
 noise (base again compared with base). After certain numbers of sessions (`LATER_LOOKS`), there is
 an interim look: the effects of all sessions so far are tested. If a look shows a difference, this
@@ -113,7 +113,7 @@ class Judged:
     head: Change
     """The change from base to head."""
     same: Change
-    """The change from base to base again (a second label of base), which is only noise."""
+    """The change from base to base again (a second name of base), which is only noise."""
     sessions: int
     suspected: bool = False
     """True if a difference is suspected that further sessions have not confirmed yet."""

@@ -123,7 +123,7 @@ class CellComparison:
       probability of 80 %, at the strictest level of Holm's correction.
     - `delta` is Cliff's delta of B against A, and `magnitude` is the usual word for its size.
     - `floor` is the largest ratio (>= 1) that noise alone caused in either run. It is measured
-      between two labels of one server.
+      between two names of one server.
     - `verdict` is one of `VERDICTS`.
     """
 
@@ -209,7 +209,7 @@ def compare_runs(
     the intervals of the ratios are Welch's.
 
     Two values differ if two conditions are met. First, the ratio's interval excludes 1 and does not
-    lie within the noise between two labels of one server. Second, a test finds a difference after
+    lie within the noise between two names of one server. Second, a test finds a difference after
     Holm's correction over all comparisons. Therefore, if two runs are equal, the chance that the
     comparison reports any difference is at most 5 %. A regression is a change for the worse whose
     whole interval is worse by more than `fail_above_pct` percent.
@@ -483,7 +483,7 @@ def ratios(found: RunComparison, looks: Mapping[str, Identity]) -> Chart:
         "these trials would have missed more than once in five times."
     )
     if any(row.floor > 1 for row in found.comparisons):
-        key += " Dotted: the ratio that noise alone made between two labels of one program."
+        key += " Dotted: the ratio that noise alone made between two names of one program."
     if found.fail_above_pct is not None:
         key += f" Upright tick: {found.fail_above_pct:g} % worse, the border of a regression."
     sizes = [side.trials for row in found.comparisons for side in (row.a, row.b)]

@@ -15,14 +15,14 @@ from runner.present.frames import Tables
 from runner.present.look import captions, style
 from runner.present.look.palette import identities
 from runner.present.why.profiles import Profiles, ServerProfile, read_profiles
-from runner.present.why.words import TOTAL, first_sentence, load_words, sentences, us
+from runner.present.why.words import TOTAL, first_sentence, load_words, title, us
 
 MOST_SERVERS = 4
 """The figure shows at most this many servers; the tables contain all servers."""
 LEAST_SHARE = 0.01
-"""The figure shows a kind of work only if it takes enough CPU time in at least one server.
+"""The figure leaves out kinds of work that take little CPU time in all servers.
 
-The CPU time is enough if it is at least this share of the total CPU time per request of the most
+The CPU time is little if it is less than this share of the total CPU time per request of the most
 expensive server.
 """
 LEAST_COST = 0.02
@@ -92,10 +92,6 @@ def categories(tables: Tables) -> Chart:
     load = load_of_figure(profiles)
     servers = profiles.of(load)
     shown = in_figure(servers)
-    said = sentences(profiles, load)
-    title = f"Where {servers[0].server}'s CPU time goes"
-    if said:
-        title = said[-1].partition(":")[0].rstrip(".")  # the bars show the parts
     words = "The bars of a server add up to its CPU time per request"
     cost = profiles.cost(load)
     if cost is not None and cost.mean >= LEAST_COST:
@@ -106,7 +102,7 @@ def categories(tables: Tables) -> Chart:
             f"{len(servers)}"
         )
     made = Chart(
-        title,
+        title(profiles, load),
         _frame(shown, load_words(tables, load)),
         y=Axis("CPU time per request in µs", "CPU time per request", " µs"),
         looks=identities(tables.trials),
@@ -151,7 +147,7 @@ def _describe(made: Chart, servers: list[ServerProfile]) -> str:
         for each in servers
     ]
     return fit(
-        f"Bar chart of the CPU time per request by kind of work. {made.title}", texts, "server"
+        f"Bar chart of the CPU time per request by kind of work. {made.title}.", texts, "server"
     )
 
 

@@ -272,6 +272,23 @@ def sentences(profiles: Profiles, load: str) -> list[str]:
     return [difference_words(each.less(found[0])) for each in found[1:]]
 
 
+def title(profiles: Profiles, load: str) -> str:
+    """Return a title that compares the most expensive server of a load with the cheapest.
+
+    The title has no µs: perf takes CPU time, too, so µs from profiles would contradict the CPU time
+    per request that the trials show on the same page.
+    """
+    found = _compared(profiles, load)
+    cheapest = found[0]
+    dearest = found[-1]
+    if cheapest is dearest:
+        return f"Where {cheapest.server}'s CPU time goes"
+    apart = _Apart.of(dearest.less(cheapest))
+    if apart is None:
+        return f"{dearest.server} and {cheapest.server} take about the same CPU time per request"
+    return f"{apart.more} takes more CPU time per request than {apart.less}"
+
+
 def first_sentence(profiles: Profiles, load: str, servers: Collection[str]) -> str:
     """Return a sentence that compares the CPU time per request of two servers under a load.
 

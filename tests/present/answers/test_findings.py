@@ -129,7 +129,7 @@ def test_response_times_are_compared_at_offered_rates_only(tmp_path):
 
 
 def with_twin(tables: Tables, shift: float, noise: float = 0.0) -> Tables:
-    """Return the run with gin-b, a second label of gin.
+    """Return the run with gin-b, a second name of gin.
 
     The rates of gin-b are the rates of gin times `shift`, times log-normal noise whose standard
     deviation is `noise`.
@@ -152,7 +152,7 @@ def test_a_second_label_is_noise_and_no_server(six):
     text = findings.unknown(both)[-1]
     loads = six.trials.loc[six.trials["load_model"] == "closed", "load"].nunique()
     assert text.startswith(
-        f"gin-b is gin under a second label: their rates differed by a factor of 1.03 over {loads} "
+        f"gin-b is gin under a second name: their rates differed by a factor of 1.03 over {loads} "
     )
 
 
@@ -163,10 +163,10 @@ def in_sessions(tables: Tables) -> Tables:
 
 @pytest.mark.parametrize(("shift", "wider"), [(1.0, False), (1.03, True)])
 def test_two_labels_widen_an_interval_only_if_they_differ(six, shift, wider):
-    """In a run in sessions, gin has a second label, under which it was measured again.
+    """In a run in sessions, gin has a second name, under which it was measured again.
 
-    The second label widens the interval of the ratio of axum to gin, but only if the rates of the
-    two labels differ.
+    The second name widens the interval of the ratio of axum to gin, but only if the rates of the
+    two names differ.
     """
     alone = row_of(in_sessions(six))
     found = row_of(with_twin(in_sessions(six), shift, noise=0.002))

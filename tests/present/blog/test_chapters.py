@@ -33,7 +33,7 @@ def test_each_pair_of_servers_has_its_own_range() -> None:
     (bullets,) = [block for block in claims if isinstance(block, Bullets)]
     (nginx,) = [said for said in bullets.sentences if "nginx is nearly twice as fast" in said]
     assert re.search(
-        r"nginx/axum \d\.\d+ to \d\.\d+ and nginx/gin \d\.\d+ to \d\.\d+, intervals .*\(4 comp",
+        r"nginx/axum \d\.\d+ to \d\.\d+ and nginx/gin \d\.\d+ to \d\.\d+ with intervals .*\(4 comp",
         nginx,
     )
     # For nginx/gin the outcome is "too close", because the intervals contain the claim's border.

@@ -253,7 +253,7 @@ def test_more_trials_and_less_noise_find_smaller_ratios() -> None:
 
 
 def test_the_noise_floor_is_the_farther_end_of_an_interval() -> None:
-    """The noise floor is computed from the ratio between two labels of one server.
+    """The noise floor is computed from the ratio between two names of one server.
 
     The end of the ratio's interval that is farther from 1 is the noise floor, written as a factor
     above 1. It does not matter which label is the numerator.

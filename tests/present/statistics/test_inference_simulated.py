@@ -365,14 +365,14 @@ def test_a_run_that_stops_when_it_knows_finds_what_there_is():
     assert found[:, 0].mean() > 0.5 and found.any(axis=1).mean() > 0.99
 
 
-# --- the lab's noise: slices of one program under two labels --------------------------------------
+# --- the lab's noise: slices of one program under two names --------------------------------------
 
 
 @pytest.fixture(scope="module")
 def twins() -> list[np.ndarray]:
     """Return log(gin-b / gin) of requests/s in slices, as an array for each load of the sample.
 
-    gin-b is a second label of gin. An array has a row for each session, and a column for each place
+    gin-b is a second name of gin. An array has a row for each session, and a column for each place
     of a slice in its session. Sessions with fewer than two values are left out. Loads of which
     fewer than five sessions remain are left out, too.
     """
@@ -429,10 +429,10 @@ def test_intervals_of_resampled_slices_cover_an_injected_ratio(twins, injected):
 
 
 def test_a_run_that_stops_when_decided_fits_resampled_slices(twins):
-    """A run that stops when decided is rarely wrong about real slices of a program with two labels.
+    """A run that stops when decided is rarely wrong about real slices of a program with two names.
 
-    If both labels are equally fast, at most about 5 % of the campaigns find a difference. If one
-    label is made faster, it is hardly ever called slower.
+    If both names are equally fast, at most about 5 % of the campaigns find a difference. If one
+    name is made faster, it is hardly ever called slower.
     """
     assert (looks(resampled(twins, 1.0, LOOKS[-1], seed=1)) < LOOK_ALPHA).any(
         axis=1

@@ -140,12 +140,12 @@ def test_the_figure_has_the_intervals_and_the_border(lab, found):
     assert "10 % worse, the border of a regression" in words(figure)
 
 
-def test_noise_of_one_program_under_two_labels_is_a_tie(tmp_path):
+def test_noise_of_one_program_under_two_names_is_a_tie(tmp_path):
     """A difference between two runs is a tie if it is no larger than the noise within a run.
 
-    The noise is the difference between two labels of one program in a run. Here gin is declared a
-    second label of axum, and is 6 % slower than axum. So differences of up to 6 % between the runs
-    are noise, but larger differences are not.
+    A campaign may declare that two of its servers are the same program. Then the difference between
+    these two servers can only be noise. Here gin is declared a copy of axum, and is 6 % slower. So
+    differences of up to 6 % between the runs are noise, but larger differences are not.
     """
     copies = {"campaign": synthetic_run.manifest()["campaign"] | {"copies": [["gin", "axum"]]}}
     faster = {("axum", "served_rps"): 1.04, ("nginx", "server_cpu_ms_per_request"): 1.5}
