@@ -26,7 +26,7 @@ def git(*arguments: str) -> str:
     command = ["git", "-C", str(ROOT), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    except OSError:
+    except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
 

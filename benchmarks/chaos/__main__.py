@@ -81,6 +81,10 @@ def main() -> int:
     outcomes: list[Outcome] = []
     sys.stdout.write(f"seed {asked.seed}\n")
     with Engine.available() as engine, contextlib.suppress(KeyboardInterrupt):
+        if engine is None:
+            faults = [each for each in faults if not each.needs_engine]
+        if not faults:
+            sys.exit(f"The fault {asked.fault!r} needs a Docker engine: start one.")
         length_s = undisturbed_s(engine)
         for number in range(1, asked.campaigns + 1):
             outcome = hit_one(faults, numbers, asked.containers, engine, length_s)

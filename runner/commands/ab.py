@@ -275,7 +275,9 @@ def _asked(
             "docker."
         )
     for file in filter(None, (decision.markdown, decision.junit, decision.flame)):
-        if not file.absolute().parent.is_dir() or file.is_dir():
+        if file.is_dir():
+            raise LabError(f"{file} cannot be written, because it is a folder: name a file.")
+        if not file.absolute().parent.is_dir():
             raise LabError(
                 f"{file} cannot be written, because its folder does not exist: name a file in a "
                 "folder that exists."

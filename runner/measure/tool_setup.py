@@ -11,10 +11,12 @@ import fcntl
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from runner.measure.tools import Tool, find_tool, need_tool
 from runner.model import LabError
@@ -82,7 +84,8 @@ def _run(name: str, report: Callable[[Step], None]) -> None:
     log = tools / f"setup-{Path(script).stem}.log"
     log.unlink(missing_ok=True)
     begun = time.monotonic()
-    with _group(["bash", str(places().setup / script), *arguments], tools) as process:
+    command = ["bash", str(places().setup / script), *arguments]
+    with tempfile.TemporaryFile("w+") as errors, _group(command, tools, errors) as process:
         while process.poll() is None:
             # The script creates the log only when it begins to build or install the program. If the
             # program exists already, or if the script finds that it cannot set the program up, the
@@ -92,16 +95,18 @@ def _run(name: str, report: Callable[[Step], None]) -> None:
                 report(Step(name, time.monotonic() - begun, lines))
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(LOOKED_EVERY_S)
-        _, errors = process.communicate()
+        errors.seek(0)
+        said = errors.read().strip().splitlines()
     if process.returncode != 0:
-        said = errors.strip().splitlines()
         reason = said[-1].removeprefix("Error: ") if said else f"{script} failed"
         raise LabError(f"{reason.rstrip('.')}.")
 
 
 @contextlib.contextmanager
-def _group(command: Sequence[str], tools: Path) -> Iterator[subprocess.Popen[str]]:
-    """Start a program in a process group of its own.
+def _group(
+    command: Sequence[str], tools: Path, errors: IO[str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a program in a process group of its own, and let it write its errors to a file.
 
     If the program still runs when the context ends, end the whole group.
     """
@@ -110,8 +115,7 @@ def _group(command: Sequence[str], tools: Path) -> Iterator[subprocess.Popen[str
         env={**os.environ, "BENCH_TOOLS": str(tools)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
+        stderr=errors,
         start_new_session=True,
     )
     try:
