@@ -87,6 +87,7 @@ def test_sizes_by_a_warm_up_are_round():
         (("--start", "true", "--build", "echo no compiler >&2; exit 2"), 1, r"no compiler"),
         (("--start", "echo no such module >&2; exit 9"), 1, r"base \(.*code 9.*no such module"),
         (("--markdown", "no/such/x.md", *SERVER), 2, r"no/such/x.md cannot be written"),
+        (("--junit", ".", *SERVER), 2, r"\. cannot be written, because it is a folder"),
         (("--script", "none.js", *SERVER), 2, r"The script none.js does not exist"),
     ],
 )
