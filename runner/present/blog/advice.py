@@ -75,8 +75,8 @@ class _Firsts:
 
     load_count: Counter[str]
     first_count: Counter[str]
-    alike: tuple[tuple[str, ...], ...]
-    """For each of these loads, the names of the servers that ran under it."""
+    servers_by_load: tuple[tuple[str, ...], ...]
+    """For each counted load, the names of the servers that were ranked under it."""
 
     @classmethod
     def of(cls, tables: Tables, quantity: Quantity, rows: pd.DataFrame) -> "_Firsts":
@@ -88,15 +88,15 @@ class _Firsts:
         """
         load_count = Counter[str]()
         first_count = Counter[str]()
-        alike: list[tuple[str, ...]] = []
+        servers_by_load: list[tuple[str, ...]] = []
         for _, of_load in rows.groupby("load", sort=False):
             ranking = standing(tables, of_load, quantity).ranking if len(of_load) > 1 else None
             if ranking is None or not any(pair.differ for pair in ranking.pairs.values()):
                 continue
             load_count.update(place.name for place in ranking.places)
             first_count.update(place.name for place in ranking.places if place.rank == 1)
-            alike.append(tuple(place.name for place in ranking.places))
-        return cls(load_count, first_count, tuple(alike))
+            servers_by_load.append(tuple(place.name for place in ranking.places))
+        return cls(load_count, first_count, tuple(servers_by_load))
 
     def _share(self, server: str) -> float:
         """Return the share of a server's loads under which it came first."""
@@ -125,11 +125,11 @@ class _Firsts:
         return all(self._share(server) == 1 for server in self.best)
 
     def others_words(self, server: str) -> str:
-        """Return the names of the servers that ran under a load of `server`, besides `server`.
+        """Return the names of the servers that were compared with `server` under a counted load.
 
         If there are more than `MOST_NAMED`, return only their number.
         """
-        shared = [names for names in self.alike if server in names]
+        shared = [names for names in self.servers_by_load if server in names]
         others = sorted({name for names in shared for name in names} - {server})
         if len(others) > MOST_NAMED:
             return f"the {len(others)} other servers"

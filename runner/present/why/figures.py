@@ -15,7 +15,7 @@ from runner.present.frames import Tables
 from runner.present.look import captions, style
 from runner.present.look.palette import identities
 from runner.present.why.profiles import Profiles, ServerProfile, read_profiles
-from runner.present.why.words import TOTAL, first_sentence, load_words, title, us
+from runner.present.why.words import TOTAL, comparison_title, first_sentence, load_words, us
 
 MOST_SERVERS = 4
 """The figure shows at most this many servers; the tables contain all servers."""
@@ -102,7 +102,7 @@ def categories(tables: Tables) -> Chart:
             f"{len(servers)}"
         )
     made = Chart(
-        title(profiles, load),
+        comparison_title(profiles, load),
         _frame(shown, load_words(tables, load)),
         y=Axis("CPU time per request in µs", "CPU time per request", " µs"),
         looks=identities(tables.trials),

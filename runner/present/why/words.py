@@ -272,7 +272,7 @@ def sentences(profiles: Profiles, load: str) -> list[str]:
     return [difference_words(each.less(found[0])) for each in found[1:]]
 
 
-def title(profiles: Profiles, load: str) -> str:
+def comparison_title(profiles: Profiles, load: str) -> str:
     """Return a title that compares the most expensive server of a load with the cheapest.
 
     The title has no µs: perf takes CPU time, too, so µs from profiles would contradict the CPU time

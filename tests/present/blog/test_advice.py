@@ -92,8 +92,9 @@ def test_only_servers_with_a_common_load_are_named():
     said = [each for each in advised(tables) if "never beat" in each]
     assert len(said) == 2
     for sentence in said:
-        beaten, best = re.search(r": (.*) never beat (\w+) in", sentence).groups()
-        named = set(re.split(r", | and ", beaten))
+        found = re.search(r": (?P<beaten>.*) never beat (?P<best>\w+) in", sentence)
+        best = found["best"]
+        named = set(re.split(r", | and ", found["beaten"]))
         strangers = {name for name in loads.index if not loads[name] & loads[best]}
         assert named and not named & (strangers | {"nginx", best})
     assert not loads["gnet"] & loads["actix"], "no server of the sample is a stranger to another"

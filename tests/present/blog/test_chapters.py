@@ -174,3 +174,12 @@ def test_a_claim_about_two_pairs_has_an_outcome_for_each() -> None:
     (said,) = [each for each in claims.sentences if "nginx is nearly twice as fast" in each]
     assert "Here: less than claimed for nginx/axum, too close for nginx/gin. Measured: " in said
     assert "×" not in said
+
+
+def test_the_caveat_counts_the_trials_of_a_server_under_a_load() -> None:
+    """The id of a trial names its block, server and load, and perhaps its attempt."""
+    tables = tables_of("sample")
+    ids = tables.trials.loc[tables.trials["status"].eq("sealed"), "trial_id"]
+    counts = ids.str.replace(r"^[bs]\d+-|\.a\d+$", "", regex=True).value_counts()
+    said = chapters.caveat(story_of(tables)).text
+    assert f" over {counts.min()} to {counts.max()} trials." in said
